@@ -1,0 +1,1 @@
+"""Trains one policy by GRPO and says what its reward signal went through."""
