@@ -1,0 +1,74 @@
+"""Policies by name; a new one is one definition and one entry in POLICIES."""
+
+import copy
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from grpo_core.config import GenerationConfig, TrialConfig
+from grpo_core.errors import ConfigError
+from grpo_core.policy.base import Policy
+from grpo_core.policy.sampling import Generated, generate
+from grpo_core.policy.tiny import VOCABULARY, CharacterTokenizer, TinyDecoder
+from grpo_core.policy.warm_start import Recipe, warm_start
+
+Notify = Callable[[str], None]
+
+
+class TinyPolicy:
+    """The embedded decoder with its character tokenizer."""
+
+    vocabulary = VOCABULARY
+
+    def __init__(self, module: TinyDecoder) -> None:
+        self.module = module
+        self.longest = module.shape.positions
+        self._tokenizer = CharacterTokenizer()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`."""
+        return self._tokenizer.encode(text)
+
+    def decode(self, ids: list[int]) -> str:
+        """The characters of `ids`."""
+        return self._tokenizer.decode(ids)
+
+    def generate(
+        self, prompts: list[list[int]], config: GenerationConfig, generator: torch.Generator
+    ) -> Generated:
+        """Sample one answer for each prompt."""
+        return generate(self.module, prompts, config, generator)
+
+    def logprobs(self, ids: Int[Tensor, "B T"], temperature: float) -> Float[Tensor, "B T"]:
+        """Prediction-aligned log-probs; the last column, which predicts nothing, is 0."""
+        logits = self.module(ids[:, :-1]) / temperature
+        chosen = logits.gather(2, ids[:, 1:, None]).squeeze(2) - logits.logsumexp(2)
+        return torch.nn.functional.pad(chosen, (0, 1))
+
+    def copy(self) -> "TinyPolicy":
+        """An independent policy with the same weights."""
+        return TinyPolicy(copy.deepcopy(self.module))
+
+
+def _load_tiny(config: TrialConfig, notify: Notify) -> Policy:
+    return TinyPolicy(warm_start(Recipe(task=config.task.name), notify))
+
+
+POLICIES: dict[str, Callable[[TrialConfig, Notify], Policy]] = {"tiny": _load_tiny}
+
+
+def load_policy(config: TrialConfig, notify: Notify = lambda _: None) -> Policy:
+    """The initial policy of a trial.
+
+    Raises:
+        ConfigError: there is no policy of that name.
+    """
+    if config.policy not in POLICIES:
+        names = ", ".join(POLICIES)
+        raise ConfigError([f"policy: {config.policy!r} is not a policy; wanted one of {names}"])
+    return POLICIES[config.policy](config, notify)
+
+
+__all__ = ["POLICIES", "Policy", "TinyPolicy", "load_policy"]

@@ -1,0 +1,138 @@
+"""Sampling answers with a key-value cache."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from grpo_core.config import GenerationConfig
+from grpo_core.policy.tiny import EOS, PAD, KeyValueCache, TinyDecoder
+
+COMPACT_BELOW = 0.75
+"""Finished rows are dropped from the cache once fewer than this share of its rows is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Sampled tokens, right-padded with PAD behind the end of each row."""
+
+    ids: Int[Tensor, "B R"]
+    """Token ids; a row that ended has EOS as its last real token."""
+    logprobs: Float[Tensor, "B R"]
+    """Log-probability of each token at the sampling temperature; 0 behind the end."""
+    entropy: Float[Tensor, "B R"]
+    """Entropy of the distribution that each token was drawn from, nats; 0 behind the end."""
+    lengths: Int[Tensor, " B"]
+    """Generated tokens of each row, EOS included."""
+    ended: Tensor
+    """[B] bool: EOS came before the length limit."""
+
+
+@torch.no_grad()
+def generate(
+    model: TinyDecoder,
+    prompts: list[list[int]],
+    config: GenerationConfig,
+    generator: torch.Generator,
+) -> Generated:
+    """Sample one answer per prompt by the Gumbel-max rule.
+
+    The noise of row b at token t depends only on the generator, b and t, never on which other rows
+    have ended. Prompts are left-padded inside, so that all rows write the same cache slot.
+    """
+    device = next(model.parameters()).device
+    rows, limit = len(prompts), config.max_new_tokens
+    ids, pads = _left_pad(prompts, device)
+    width = ids.shape[1]
+    noise = _gumbel((rows, limit, model.head.out_features), generator).to(device)
+    cache = KeyValueCache(model, rows, width + limit, device)
+    slots = torch.arange(width + limit, device=device)
+
+    out = Generated(
+        ids=torch.full((rows, limit), PAD, device=device),
+        logprobs=torch.zeros(rows, limit, device=device),
+        entropy=torch.zeros(rows, limit, device=device),
+        lengths=torch.full((rows,), limit, device=device),
+        ended=torch.zeros(rows, dtype=torch.bool, device=device),
+    )
+    live = torch.arange(rows, device=device)
+    positions = (slots[:width] - pads[:, None]).clamp(min=0)
+    # A padding position sees itself, or its softmax would be empty; nothing real ever sees it.
+    causal = slots[:width][None, :] <= slots[:width][:, None]
+    real = slots[:width][None, :] >= pads[:, None]
+    visible = (causal[None] & real[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
+    logits = model.decode_step(ids, positions, cache, visible[:, None])
+
+    for t in range(limit):
+        tokens, logprobs, entropy = _draw(logits, noise[live, t], config, t)
+        out.ids[live, t] = tokens
+        out.logprobs[live, t] = logprobs
+        out.entropy[live, t] = entropy
+        finished = (tokens == EOS) & ~out.ended[live]
+        out.lengths[live[finished]] = t + 1
+        out.ended[live[finished]] = True
+        alive = ~out.ended[live]
+        if t + 1 == limit or not bool(alive.any()):
+            break
+        if alive.float().mean().item() < COMPACT_BELOW:
+            kept = alive.nonzero().squeeze(1)
+            cache.keep(kept)
+            live, pads, tokens = live[kept], pads[kept], tokens[kept]
+        step_visible = slots[: cache.length + 1][None, :] >= pads[:, None]
+        step_positions = (cache.length - pads)[:, None]
+        logits = model.decode_step(tokens[:, None], step_positions, cache, step_visible[:, None, None])
+    # Rows that had ended but were still in the cache went on; what they wrote is not theirs.
+    behind = torch.arange(limit, device=device)[None, :] >= out.lengths[:, None]
+    return Generated(
+        ids=out.ids.masked_fill(behind, PAD),
+        logprobs=out.logprobs.masked_fill(behind, 0.0),
+        entropy=out.entropy.masked_fill(behind, 0.0),
+        lengths=out.lengths,
+        ended=out.ended,
+    )
+
+
+def _left_pad(prompts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    width = max(map(len, prompts))
+    pads = torch.tensor([width - len(prompt) for prompt in prompts], device=device)
+    ids = [[PAD] * (width - len(prompt)) + prompt for prompt in prompts]
+    return torch.tensor(ids, device=device), pads
+
+
+def _gumbel(size: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    uniform = torch.rand(size, generator=generator)
+    tiny = torch.finfo(uniform.dtype).tiny
+    exponential = -torch.log(uniform.clamp(min=tiny))
+    return -torch.log(exponential.clamp(min=tiny))
+
+
+def _draw(
+    logits: Float[Tensor, "B V"],
+    noise: Float[Tensor, "B V"],
+    config: GenerationConfig,
+    t: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, their log-probs and the entropy of the distribution at the sampling temperature."""
+    if t < config.min_new_tokens:
+        logits = logits.clone()
+        logits[:, EOS] = -torch.inf
+    full = torch.log_softmax(logits / config.temperature, dim=-1)
+    candidates = _restrict(full, config)
+    tokens = candidates.argmax(-1) if config.greedy else (candidates + noise).argmax(-1)
+    entropy = -(full.exp() * full.clamp(min=-1e4)).sum(-1)
+    return tokens, full.gather(1, tokens[:, None]).squeeze(1), entropy
+
+
+def _restrict(logprobs: Float[Tensor, "B V"], config: GenerationConfig) -> Float[Tensor, "B V"]:
+    """Set what top-k and top-p exclude to -inf."""
+    vocabulary = logprobs.shape[1]
+    if config.top_k < vocabulary:
+        threshold = logprobs.topk(config.top_k, dim=-1).values[:, -1:]
+        logprobs = logprobs.masked_fill(logprobs < threshold, -torch.inf)
+    if config.top_p < 1.0:
+        ordered, order = logprobs.sort(dim=-1, descending=True)
+        before = ordered.exp().cumsum(-1) - ordered.exp()
+        drop = torch.zeros_like(ordered, dtype=torch.bool).scatter(1, order, before >= config.top_p)
+        logprobs = logprobs.masked_fill(drop, -torch.inf)
+    return logprobs
