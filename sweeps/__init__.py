@@ -1,0 +1,1 @@
+"""Asks questions of many GRPO trials: plan, run, judge, record, report, promote."""

@@ -1,0 +1,170 @@
+"""The durable record of a sweep: plain files, written by the driver alone.
+
+    STORAGE/SWEEP/sweep.json         what was asked: name, content hash, trials in order
+    STORAGE/SWEEP/trials/ID.jsonl    every step of a trial, once, in order
+    STORAGE/SWEEP/trials/ID.json     how the trial ended, with its diagnosis
+    STORAGE/SWEEP/tune/              Ray Tune's own state (checkpoints, resume)
+    STORAGE/SWEEP/report/            tables and figures
+
+Everything else (MLflow, tables, verdicts) is derived from it and can be made again. A line that was cut
+by a crash is dropped when the file is next opened; the trial then delivers those steps again.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grpo_core.metrics import StepMetrics
+from sweeps.findings import Diagnosis
+from sweeps.plan import TrialSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnd:
+    """How a trial ended."""
+
+    status: str
+    """`finished`, or `failed` when it raised."""
+    diagnosis: Diagnosis
+    """The verdict on its curve."""
+    seconds: float
+    """Wall-clock time that its steps took."""
+    started: float
+    """Unix time of its first step."""
+    initial: float | None
+    """The judge's pass rate before training."""
+    final: float | None
+    """The judge's pass rate after training."""
+    error: str | None = None
+    """What a failed trial raised."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping that JSON can hold."""
+        record = {name: getattr(self, name) for name in self.__slots__}
+        return record | {"diagnosis": self.diagnosis.to_json()}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "TrialEnd":
+        """The inverse of `to_json`."""
+        return cls(**{**record, "diagnosis": Diagnosis.from_json(record["diagnosis"])})
+
+
+@dataclass(frozen=True, slots=True)
+class SweepHeader:
+    """What was asked."""
+
+    name: str
+    """Name of the sweep, unique in its storage folder."""
+    content: str
+    """Hash over the trials and the budget: equal content may be resumed."""
+    question: str
+    """The question that the search space puts, in words."""
+    trials: tuple[TrialSpec, ...]
+    """Every planned trial, in running order."""
+    not_run: tuple[str, ...]
+    """Ids of planned trials that the budget leaves out."""
+    source: str
+    """Path of the search-space file."""
+    version: str
+    """Version of this package."""
+    created: float
+    """Unix time."""
+    base: dict[str, Any] = field(default_factory=dict)
+    """The base configuration (TrialConfig as JSON)."""
+
+
+class SweepRecord:
+    """One sweep's folder. Only the driver writes; anybody may read, also while it runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._next_step: dict[str, int] = {}
+
+    @property
+    def report_folder(self) -> Path:
+        """Where tables and figures go."""
+        return self.folder / "report"
+
+    def create(self, header: SweepHeader) -> None:
+        """Write the header; an equal one may exist."""
+        (self.folder / "trials").mkdir(parents=True, exist_ok=True)
+        fields = {name: getattr(header, name) for name in header.__slots__}
+        trials = [trial.to_json() for trial in header.trials]
+        _write_in_one_piece(self.folder / "sweep.json", fields | {"trials": trials})
+
+    def exists(self) -> bool:
+        """A sweep was started in this folder."""
+        return (self.folder / "sweep.json").exists()
+
+    def header(self) -> SweepHeader:
+        """What was asked."""
+        record = json.loads((self.folder / "sweep.json").read_text())
+        trials = tuple(TrialSpec.from_json(trial) for trial in record.pop("trials"))
+        return SweepHeader(**{**record, "trials": trials, "not_run": tuple(record["not_run"])})
+
+    def append_steps(self, trial_id: str, steps: Iterable[StepMetrics]) -> int:
+        """Add the steps that are not recorded yet; how many those were.
+
+        Raises:
+            ValueError: a step is missing between the recorded and the new ones.
+        """
+        with self._lock:
+            next_step = self._recover(trial_id)
+            fresh = [step for step in steps if step.step >= next_step]
+            for expected, step in enumerate(fresh, start=next_step):
+                if step.step != expected:
+                    raise ValueError(f"trial {trial_id}: expected step {expected}, got {step.step}")
+            if fresh:
+                text = "".join(json.dumps(step.to_json()) + "\n" for step in fresh)
+                _append(self._steps_path(trial_id), text)
+                self._next_step[trial_id] = fresh[-1].step + 1
+            return len(fresh)
+
+    def steps(self, trial_id: str) -> list[StepMetrics]:
+        """Every complete recorded step, in order."""
+        path = self._steps_path(trial_id)
+        if not path.exists():
+            return []
+        complete = path.read_text().rpartition("\n")[0]
+        return [StepMetrics.from_json(json.loads(line)) for line in complete.splitlines()]
+
+    def finish(self, trial_id: str, end: TrialEnd) -> None:
+        """Record how the trial ended."""
+        _write_in_one_piece(self.folder / "trials" / f"{trial_id}.json", end.to_json())
+
+    def end(self, trial_id: str) -> TrialEnd | None:
+        """How the trial ended; None while it has not."""
+        path = self.folder / "trials" / f"{trial_id}.json"
+        return TrialEnd.from_json(json.loads(path.read_text())) if path.exists() else None
+
+    def _steps_path(self, trial_id: str) -> Path:
+        return self.folder / "trials" / f"{trial_id}.jsonl"
+
+    def _recover(self, trial_id: str) -> int:
+        """Number of recorded steps; cuts a line that a crash left unfinished."""
+        if trial_id not in self._next_step:
+            path = self._steps_path(trial_id)
+            text = path.read_text() if path.exists() else ""
+            complete = text.rpartition("\n")[0] + "\n" if "\n" in text else ""
+            if complete != text:
+                os.truncate(path, len(complete.encode()))
+            self._next_step[trial_id] = complete.count("\n")
+        return self._next_step[trial_id]
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_in_one_piece(path: Path, record: dict[str, Any]) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(record, indent=1))
+    partial.replace(path)
