@@ -16,6 +16,11 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+LambdaRule = Literal[
+    "areal.trainer.ppo.lambda_fn.constant_gae_lambda",
+    "areal.trainer.ppo.lambda_fn.vapo_length_adaptive_gae",
+    "areal.trainer.ppo.lambda_fn.relative_position_gae_lambda",
+]
 
 
 class Section(BaseModel):
@@ -55,7 +60,18 @@ class RejectionSamplingConfig(Section):
     upper: float = 5.0
     """Largest accepted value of the metric."""
     lower: float | None = None
-    """Smallest accepted value of the metric; null means no lower bound."""
+    """Smallest accepted value of the metric; null means no lower bound (0 for `action: clamp`)."""
+
+
+class LambdaArguments(Section):
+    """Arguments of a per-answer rule for GAE's lambda (AReaL's `gae_lambda_kwargs`)."""
+
+    value: Share | None = None
+    """constant_gae_lambda: the lambda of every answer."""
+    alpha: Positive | None = None
+    """vapo_length_adaptive_gae: lambda = max(0, 1 - 1 / (alpha * length))."""
+    q: Share | None = None
+    """relative_position_gae_lambda: lambda ** (length - 1), the weight of the last step."""
 
 
 class OptimizerConfig(Section):
@@ -94,8 +110,9 @@ class ActorConfig(Section):
     """Optimizer updates per batch; with 1 and no staleness every importance ratio is exactly 1."""
     eps_clip: NonNegative = 0.2
     """PPO clip range: ratios are clipped to [1 - eps_clip, 1 + eps_clip_higher]."""
-    eps_clip_higher: NonNegative | None = None
-    """Upper clip range when it differs (DAPO); null means symmetric."""
+    eps_clip_higher: Annotated[float, Field(ge=-1, allow_inf_nan=False)] | None = None
+    """Upper clip range when it differs (DAPO); null means symmetric. TRL's CISPO bounds the weight
+    by `epsilon_high` itself, which is 1 + eps_clip_higher here and may lie below 1."""
     c_clip: Finite | None = None
     """Dual clip: the loss of a token with negative advantage is at most c_clip * |advantage|."""
     m2_threshold: Finite | None = None
@@ -106,7 +123,7 @@ class ActorConfig(Section):
     """Factor on (reward + reward_bias)."""
     reward_bias: Finite = 0.0
     """Added to the reward before scaling."""
-    reward_clip: Positive = 20.0
+    reward_clip: NonNegative = 20.0
     """Scaled rewards are clipped to [-reward_clip, reward_clip]."""
     overlong_reward_penalty: bool = False
     """Penalize answers that come close to `actor.max_new_tokens` (DAPO)."""
@@ -118,8 +135,10 @@ class ActorConfig(Section):
     """Set the outcome reward of truncated answers to 0, after reward normalization."""
     discount: Share = 1.0
     """Discount of generalized advantage estimation (GAE)."""
-    gae_lambda: Share = 1.0
-    """Lambda of GAE; 1 gives the sum of all later rewards."""
+    gae_lambda: Share | LambdaRule = 1.0
+    """Lambda of GAE; 1 gives the sum of all later rewards. Or a rule that sets it per answer."""
+    gae_lambda_kwargs: LambdaArguments = LambdaArguments()
+    """Arguments of that rule."""
     gae_timestep_unit: Literal["token", "turn"] = "token"
     """What counts as one time step of GAE."""
     adv_norm: NormConfig | None = None
@@ -225,16 +244,88 @@ class EvaluationConfig(Section):
     """Prompts of an evaluation on the way."""
 
 
+class SamplerCorrectionConfig(Section):
+    """TRL's weight for the gap between trainer and sampler (`vllm_importance_sampling_*`).
+
+    The weight is trainer / sampler probability, of a token or the product over an answer.
+    """
+
+    level: Literal["token", "sequence"] = "sequence"
+    """One weight per token, or the product over the answer for all its tokens."""
+    action: Literal["mask", "truncate"] = "mask"
+    """Outside the bounds: weight 0, or limited to the bounds."""
+    upper: Positive | None = 3.0
+    """Largest weight; null means no upper bound."""
+    lower: NonNegative | None = None
+    """Smallest weight; null means no lower bound."""
+
+
+class DynamicSamplingConfig(Section):
+    """Which groups are worth training on (DAPO), judged by the task's own reward."""
+
+    above: Finite | None = 0.0
+    """A group's mean reward has to be greater than this; null means no such limit."""
+    below: Finite | None = 1.0
+    """A group's mean reward has to be less than this; null means no such limit."""
+    at_most: Finite | None = None
+    """A group's mean reward has to be at most this; null means no such limit."""
+    contrast: bool = False
+    """A group needs two different rewards."""
+
+
+class VespoConfig(Section):
+    """VESPO's gamma weight phi(w) = w^k exp(lambda (1 - w)), w the answer's importance ratio."""
+
+    k_pos: Finite = 2.0
+    """k for answers with advantage >= 0."""
+    lambda_pos: Finite = 3.0
+    """lambda for answers with advantage >= 0."""
+    k_neg: Finite = 3.0
+    """k for the others."""
+    lambda_neg: Finite = 2.0
+    """lambda for the others."""
+
+
 class ExtensionsConfig(Section):
     """Settings that AReaL cannot express; `sweeps promote` says so when one is swept."""
 
-    loss_aggregation: Literal["token-mean", "sequence-mean", "constant"] = "token-mean"
+    loss_aggregation: Literal["token-mean", "sequence-mean", "sequence-sum", "constant"] = (
+        "token-mean"
+    )
     """Denominator of the policy loss: trained tokens of the batch (AReaL, DAPO), per answer and
-    then over answers (GRPO paper, TRL `grpo`), or answers * max_new_tokens (Dr.GRPO)."""
+    then over answers (GRPO paper, TRL `grpo`), answers (TRL `luspo`), or answers *
+    actor.max_new_tokens (Dr.GRPO)."""
     kl_loss_coef: NonNegative = 0.0
     """Weight of a KL term inside the loss (TRL `beta`, verl `kl_loss_coef`)."""
     kl_loss_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of that term."""
+    kl_loss_ratio_weighted: bool = False
+    """Multiply that term by the importance ratio (TRL `use_bias_correction_kl`)."""
+    ratio_cap: Positive | None = None
+    """Largest unclipped ratio in PPO's minimum (TRL `delta`); null means none."""
+    vespo: VespoConfig | None = None
+    """Use VESPO's loss; null means the loss that `actor` asks for."""
+    reward_std_about: Literal["subtracted-mean", "own-mean"] = "subtracted-mean"
+    """What reward_norm's spread is taken around: the mean that was subtracted (AReaL), or the mean
+    at the spread's own level (TRL `scale_rewards: batch`, LitePPO's paper)."""
+    reward_weights: tuple[Finite, ...] | None = None
+    """Weights of a task's reward components; null means 1 each."""
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = (
+        "sum_then_normalize"
+    )
+    """Add the components and normalize, or normalize each within its group first (GDPO)."""
+    truncated_answers: Literal["keep", "mask", "drop"] = "keep"
+    """Answers cut at the length limit: train on them; keep them out of the loss but in their
+    group's statistics (TRL `mask_truncated_completions`); or leave them out of both."""
+    sampler_correction: SamplerCorrectionConfig | None = None
+    """TRL's importance weight between trainer and sampler; null turns it off."""
+    off_policy_mask_threshold: Finite | None = None
+    """Drop answers with negative advantage whose mean log-prob gap sampler - policy exceeds this
+    (DeepSeek-V3.2); null turns it off."""
+    dynamic_sampling: DynamicSamplingConfig | None = None
+    """Drop groups that carry no signal (DAPO); null turns it off."""
+    value_loss: Literal["mse", "huber"] = "mse"
+    """Loss of the value function: half the squared error, or Huber with delta 10."""
 
 
 class TrialConfig(Section):
