@@ -5,6 +5,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from sweeps.space import Axis, Cell, Space
+
 NUMERICS_VERSION = 1
 """Raised whenever the trainer's numbers change: equal ids then always mean equal curves."""
 
@@ -44,3 +46,81 @@ def digest(content: Any, length: int) -> str:
     """`length` hex characters of a hash over JSON-like content, independent of key order."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a sweep would run."""
+
+    space: Space
+    """The search space."""
+    trials: tuple[TrialSpec, ...]
+    """Every trial in running order: seed 1 of every configuration first."""
+    not_run: tuple[str, ...]
+    """Ids of trials beyond `budget.trials`."""
+
+    @property
+    def content(self) -> str:
+        """Hash over what would run: equal content may be resumed."""
+        budget = self.space.budget.model_dump()
+        return digest({"trials": [trial.id for trial in self.trials], "budget": budget}, 16)
+
+
+def plan(space: Space) -> Plan:
+    """Expand a search space into trials."""
+    trials = tuple(
+        _trial(space, cell, seed) for seed in space.seeds for cell in space.cells
+    )
+    limit = space.budget.trials
+    return Plan(space, trials, () if limit is None else tuple(trial.id for trial in trials[limit:]))
+
+
+def _trial(space: Space, cell: Cell, seed: int) -> TrialSpec:
+    config = cell.config.model_copy(update={"seed": seed}).model_dump()
+    without_seed = {key: value for key, value in config.items() if key != "seed"}
+    configuration = configuration_name(space.axes, cell)
+    swept_keys = sorted({key for axis in space.axes for level in axis.levels for key in level.overrides})
+    return TrialSpec(
+        id=digest({"config": config, "numerics": NUMERICS_VERSION}, 12),
+        config_hash=digest({"config": without_seed, "numerics": NUMERICS_VERSION}, 8),
+        name=f"{configuration} · s{seed}",
+        configuration=configuration,
+        seed=seed,
+        levels={axis: level.name for axis, level in cell.levels.items()},
+        swept={key: lookup(config, key) for key in swept_keys},
+        config=config,
+    )
+
+
+def configuration_name(axes: tuple[Axis, ...], cell: Cell) -> str:
+    """The levels of a cell, for people: `grpo kl_ctl=0.1`."""
+    labels = _short_names([axis.name for axis in axes])
+    parts = [
+        cell.levels[axis.name].name
+        if axis.linked
+        else f"{labels[axis.name]}={cell.levels[axis.name].name}"
+        for axis in axes
+    ]
+    return " ".join(parts)
+
+
+def lookup(config: dict[str, Any], dotted: str) -> Any:
+    """The value of a dotted key; None inside a section that is null."""
+    value: Any = config
+    for part in dotted.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _short_names(names: list[str]) -> dict[str, str]:
+    """For each dotted key its shortest ending that no other key shares; norms keep their section."""
+    short = {}
+    for name in names:
+        parts = name.split(".")
+        least = 2 if "norm" in name and len(parts) > 2 else 1
+        endings = [".".join(parts[-length:]) for length in range(least, len(parts) + 1)]
+        others = [other for other in names if other != name]
+        short[name] = next(
+            (e for e in endings if not any(o == e or o.endswith("." + e) for o in others)), name
+        )
+    return short

@@ -1,0 +1,126 @@
+"""Statistics that hold for short, autocorrelated curves and for few seeds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its uncertainty."""
+
+    mean: float
+    """The point estimate."""
+    error: float
+    """Its standard error."""
+    freedom: float
+    """Degrees of freedom of the standard error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with a confidence interval."""
+
+    mean: float
+    """The point estimate."""
+    low: float
+    """Lower end."""
+    high: float
+    """Upper end."""
+
+
+def window_mean(values: Numbers) -> Estimate:
+    """Mean of an autocorrelated window; its error from the AR(1) effective sample size.
+
+    n_eff = n (1 - rho) / (1 + rho), rho the lag-1 autocorrelation, cut to [0, 0.9]: Bayley and
+    Hammersley 1946. Negative autocorrelation is not allowed to sharpen the estimate.
+    """
+    count = len(values)
+    if count < 2:
+        return Estimate(float(values.mean()), float("inf"), 1.0)
+    deviations = values - values.mean()
+    power = float(deviations @ deviations)
+    rho = 0.0 if power == 0 else float(deviations[:-1] @ deviations[1:]) / power
+    rho = min(max(rho, 0.0), 0.9)
+    effective = max(count * (1 - rho) / (1 + rho), 1.0)
+    spread = float(values.std(ddof=1))
+    return Estimate(float(values.mean()), spread / np.sqrt(effective), max(effective - 1, 1.0))
+
+
+def difference_is_significant(
+    later: Estimate, earlier: Estimate, *, least: float, level: float = 0.01
+) -> bool:
+    """`later` exceeds `earlier` by more than `least`, beyond chance (one-sided Welch test)."""
+    gap = later.mean - earlier.mean
+    if not gap > least:
+        return False
+    error = float(np.hypot(later.error, earlier.error))
+    if error == 0:
+        return True
+    if not np.isfinite(error):
+        return False
+    freedom = error**4 / (later.error**4 / later.freedom + earlier.error**4 / earlier.freedom)
+    return bool(stats.t.sf(gap / error, freedom) < level)
+
+
+def smooth(values: Numbers, width: int) -> Numbers:
+    """Centred running mean over `width` points, shorter at the ends."""
+    width = max(1, min(width, len(values)))
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    half = width // 2
+    starts = np.clip(np.arange(len(values)) - half, 0, None)
+    stops = np.clip(np.arange(len(values)) + width - half, None, len(values))
+    return np.asarray((sums[stops] - sums[starts]) / (stops - starts), dtype=np.float64)
+
+
+def sustained_from(holds: NDArray[np.bool_], least: int) -> int | None:
+    """First index of the run of true values that lasts to the end, if it has `least` or more."""
+    failing = np.flatnonzero(~holds)
+    start = 0 if len(failing) == 0 else int(failing[-1]) + 1
+    return start if len(holds) - start >= least else None
+
+
+def seed_intervals(
+    groups: list[list[float]], *, trials_per_value: int | None, level: float = 0.95
+) -> list[Interval]:
+    """Confidence intervals of the means of several groups of seeds, with pooled variance.
+
+    Few seeds per configuration give useless intervals one by one; the spread between seeds is
+    therefore pooled over all groups (classical one-way layout). The variance of one value is never
+    taken below the binomial one, p (1 - p) / `trials_per_value`, of the evaluation itself. Ends are
+    kept within [0, 1].
+    """
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(float(np.var(group)) * len(group) for group in groups)
+    pooled = squares / freedom if freedom else 0.0
+    intervals = []
+    for group in groups:
+        mean = float(np.mean(group))
+        binomial = 0.0 if trials_per_value is None else _binomial(mean, trials_per_value)
+        error = np.sqrt(max(pooled, binomial) / len(group))
+        reach = float(stats.t.ppf(0.5 + level / 2, freedom)) if freedom else 1.96
+        low, high = max(0.0, mean - reach * error), min(1.0, mean + reach * error)
+        intervals.append(Interval(mean, float(low), float(high)))
+    return intervals
+
+
+def _binomial(rate: float, trials: int) -> float:
+    """Variance of a pass rate, with one pass and one failure added so that 0 and 1 keep some."""
+    smoothed = (rate * trials + 1) / (trials + 2)
+    return smoothed * (1 - smoothed) / trials
+
+
+def kendall_trend(values: Numbers) -> float:
+    """One-sided p-value of a rising trend, made careful for autocorrelation by thinning.
+
+    Mann-Kendall test on every k-th block mean, with at most 10 blocks.
+    """
+    blocks = np.array([block.mean() for block in np.array_split(values, min(10, len(values)))])
+    if len(blocks) < 4 or np.all(blocks == blocks[0]):
+        return 1.0
+    result = stats.kendalltau(np.arange(len(blocks)), blocks, alternative="greater")
+    return float(result.pvalue)

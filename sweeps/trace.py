@@ -1,0 +1,99 @@
+"""A run's curves, ready to be judged: one series per signal, absent signals known as absent."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_core.metrics import STAGES, StepMetrics
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One signal at the steps where it was measured."""
+
+    steps: NDArray[np.int64]
+    """Step numbers, ascending."""
+    values: Numbers
+    """The signal; NaN and inf are evidence, not gaps."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def last(self, share: float) -> "Series":
+        """The part within the last `share` of the steps; at least one point."""
+        first = max(0, min(len(self) - 1, int(np.floor(len(self) * (1 - share)))))
+        return Series(self.steps[first:], self.values[first:])
+
+    def first(self, share: float) -> "Series":
+        """The part within the first `share` of the steps; at least one point."""
+        count = max(1, int(np.ceil(len(self) * share)))
+        return Series(self.steps[:count], self.values[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Everything that one run measured."""
+
+    steps: NDArray[np.int64]
+    """Steps that were run."""
+    series: dict[str, Series]
+    """Signals by name; one that was never measured is not there."""
+    nonfinite: tuple[int, str] | None = None
+    """Step and name of the first tensor that held NaN or inf."""
+    initial: float | None = None
+    """The judge's pass rate before training."""
+    judge_prompts: int | None = None
+    """Held-out prompts of the first and last evaluation."""
+
+    def __getitem__(self, name: str) -> Series:
+        return self.series[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.series
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def missing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of `names` that the run did not measure."""
+        return tuple(name for name in names if name not in self.series)
+
+
+def stage_signal(stage: str, part: str) -> str:
+    """Name of a stage's signal in a trace: `clipped.silent`."""
+    return f"{stage}.{part}"
+
+
+def trace_of(
+    metrics: list[StepMetrics], *, initial: float | None = None, judge_prompts: int | None = None
+) -> Trace:
+    """The trace of one of our own trials."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for step in metrics:
+        for name in step.__slots__:
+            value = getattr(step, name)
+            if name not in ("step", "stages", "nonfinite") and value is not None:
+                points.setdefault(name, []).append((step.step, float(value)))
+        for stage in STAGES:
+            signal = step.stages.get(stage)
+            for part in () if signal is None else signal.__slots__:
+                value = getattr(signal, part)
+                if value is not None:
+                    points.setdefault(stage_signal(stage, part), []).append((step.step, float(value)))
+    broken = next(((step.step, step.nonfinite) for step in metrics if step.nonfinite), None)
+    return Trace(
+        steps=np.array([step.step for step in metrics], dtype=np.int64),
+        series={name: _series(pairs) for name, pairs in points.items()},
+        nonfinite=broken,
+        initial=initial,
+        judge_prompts=judge_prompts,
+    )
+
+
+def _series(pairs: list[tuple[int, float]]) -> Series:
+    steps, values = zip(*pairs, strict=True)
+    return Series(np.array(steps, dtype=np.int64), np.array(values, dtype=np.float64))
