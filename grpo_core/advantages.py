@@ -132,9 +132,7 @@ def gae_turns(
     )
 
 
-def turn_counts(
-    mask: Bool[Tensor, "B T"], turn_ids: Int[Tensor, "B T"]
-) -> Int[Tensor, " B"]:
+def turn_counts(mask: Bool[Tensor, "B T"], turn_ids: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
     """Count the turns of each row that have a masked position."""
     width = max(int(turn_ids.max()) + 1, 1)
     on = mask & (turn_ids != NO_TURN)

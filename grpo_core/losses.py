@@ -185,7 +185,7 @@ def ppo_surrogate(
     """
     ratio, advantages = inputs.ratio, inputs.advantages
     lower, upper = clip_bounds(actor)
-    clipped = -ratio.clamp(lower, upper) * advantages
+    clipped = -_clip(ratio, lower, upper) * advantages
     if extensions.ratio_cap is not None:
         ratio = ratio.clamp(max=extensions.ratio_cap)
     plain = -ratio * advantages
@@ -201,7 +201,9 @@ def ppo_surrogate(
 
 
 def sapo_surrogate(
-    inputs: SurrogateInputs, actor: ActorConfig, extensions: ExtensionsConfig  # noqa: ARG001
+    inputs: SurrogateInputs,
+    actor: ActorConfig,
+    extensions: ExtensionsConfig,  # noqa: ARG001
 ) -> Surrogate:
     """SAPO's soft gate in place of a clip.
 
@@ -226,7 +228,9 @@ def sapo_surrogate(
 
 
 def cispo_surrogate(
-    inputs: SurrogateInputs, actor: ActorConfig, extensions: ExtensionsConfig  # noqa: ARG001
+    inputs: SurrogateInputs,
+    actor: ActorConfig,
+    extensions: ExtensionsConfig,  # noqa: ARG001
 ) -> Surrogate:
     """CISPO: a clipped, constant importance weight on every token's gradient.
 
@@ -251,7 +255,9 @@ def cispo_surrogate(
 
 
 def vespo_surrogate(
-    inputs: SurrogateInputs, actor: ActorConfig, extensions: ExtensionsConfig  # noqa: ARG001
+    inputs: SurrogateInputs,
+    actor: ActorConfig,
+    extensions: ExtensionsConfig,  # noqa: ARG001
 ) -> Surrogate:
     """VESPO: a constant gamma-shaped weight of the whole answer's ratio.
 
@@ -645,6 +651,16 @@ def _entering_masks(
     if actor.m2_threshold is not None and pending:
         entering = m2_mask(inputs.old_logprobs, proximal, entering, actor.m2_threshold)
     return entering, entering if areal_compat else inputs.counted_mask
+
+
+def _clip(ratio: Float[Tensor, "B T"], lower: float, upper: float) -> Float[Tensor, "B T"]:
+    """Limit a ratio, without gradient at the bounds and beyond.
+
+    At the bound itself both branches of PPO's minimum are equal and share the gradient, so that with
+    `eps_clip: 0` a ratio of exactly 1 gets half of it; so does AReaL.
+    """
+    inside = (ratio > lower) & (ratio < upper)
+    return torch.where(inside, ratio, ratio.detach().clamp(lower, upper))
 
 
 def _gate(ratio: Float[Tensor, "B T"], tau: float) -> Float[Tensor, "B T"]:

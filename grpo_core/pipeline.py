@@ -74,7 +74,8 @@ class Experience:
         picked = {
             field.name: value[index]
             for field in fields(self)
-            if field.name != "group_sizes" and isinstance(value := getattr(self, field.name), Tensor)
+            if field.name != "group_sizes"
+            and isinstance(value := getattr(self, field.name), Tensor)
         }
         return replace(self, group_sizes=None, **picked)
 
@@ -417,7 +418,7 @@ def estimate_advantages(
             gae_lambda=gae_lambda,
             bootstrap=bootstrap,
         )
-        raw, returns = estimate.advantages + kl, estimate.returns + kl
+        raw, returns = estimate.advantages + kl, estimate.returns
     else:
         estimate = gae_tokens(
             outcome + kl,

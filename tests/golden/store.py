@@ -42,9 +42,13 @@ def load_sections(folder: Path) -> list[Section]:
     Raises:
         FileNotFoundError: The folder holds no index.
     """
-    indices = [path for path in sorted(folder.glob("*.json")) if "cases" in json.loads(path.read_text())]
+    indices = [
+        path for path in sorted(folder.glob("*.json")) if "cases" in json.loads(path.read_text())
+    ]
     if not indices:
-        raise FileNotFoundError(f"wanted golden indices (*.json with `cases`) in {folder}, found none")
+        raise FileNotFoundError(
+            f"wanted golden indices (*.json with `cases`) in {folder}, found none"
+        )
     return [load_section(path) for path in indices]
 
 

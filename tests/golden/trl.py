@@ -16,11 +16,14 @@ from grpo_core.config import (
 )
 from grpo_core.losses import loss_denominator, policy_loss
 from grpo_core.pipeline import Experience, PipelineResult, run_pipeline
+from grpo_core.rewards import combine_components
 from tests.golden.adapters import UnsupportedCaseError
 from tests.golden.packing import inside
 from tests.golden.store import Case
 
 TRL_EPS = 1e-4
+RESIDUE = 2e-3
+"""Largest rounding residue that TRL leaves in a constant group's advantages."""
 NO_LIMIT = 1e30
 """TRL does not clip rewards."""
 
@@ -43,14 +46,13 @@ def trl_grpo(case: Case) -> Mapping[str, Tensor]:
     actor, extensions = trl_settings(case.config)
     result = run_pipeline(_experience(case), actor, extensions=extensions)
     # A constant group's advantages are rounding residue in TRL; the loss is compared on equal terms.
-    constant = constant_rows(case)
-    given = torch.where(constant, case.outputs["advantages"], result.normalized)
+    theirs = case.outputs["advantages"]
+    constant = constant_rows(case) & ((theirs - result.normalized).abs() <= RESIDUE)
+    given = torch.where(constant, theirs, result.normalized)
     inputs = _with_residue(result, constant, given).loss_inputs()
     logprobs = case.inputs["logps"].clone().requires_grad_()
     accumulated = loss_denominator(inputs.counted_mask, actor, extensions) * _accumulation(case)
-    loss = policy_loss(
-        logprobs, inputs, actor, extensions=extensions, denominator=accumulated
-    )
+    loss = policy_loss(logprobs, inputs, actor, extensions=extensions, denominator=accumulated)
     (gradient,) = torch.autograd.grad(loss.loss, logprobs)
     outputs = {
         "advantages": given,
@@ -60,7 +62,9 @@ def trl_grpo(case: Case) -> Mapping[str, Tensor]:
         "grad_logps": gradient,
     }
     if loss.sampler_weight is not None:
-        outputs["sampler_correction"] = loss.sampler_weight
+        by_sequence = case.config["vllm_importance_sampling_mode"].startswith("sequence")
+        weight = loss.sampler_weight
+        outputs["sampler_correction"] = weight[:, :1] if by_sequence else weight
     return outputs
 
 
@@ -112,11 +116,11 @@ def trl_settings(config: Mapping[str, Any]) -> tuple[ActorConfig, ExtensionsConf
 
 def constant_rows(case: Case) -> Tensor:
     """Rows whose group has equal rewards, so that TRL's advantage is rounding residue."""
-    rewards = case.inputs["rewards_per_func"]
+    components = case.inputs["rewards_per_func"]
+    weights = case.config["reward_weights"] or [1.0] * components.shape[1]
+    rewards = combine_components(components, components.new_tensor(weights))
     size = case.config["num_generations"]
-    if rewards.shape[1] > 1 or rewards.isnan().any():
-        return torch.zeros(len(rewards), dtype=torch.bool)
-    groups = rewards[:, 0].reshape(-1, size)
+    groups = rewards.reshape(-1, size)
     return (groups == groups[:, :1]).all(1).repeat_interleave(size)
 
 
