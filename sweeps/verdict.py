@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from sweeps.curve import CONVERGED, LearningCurve, learning_curve
-from sweeps.detectors import DETECTORS, OUTCOME_SYMPTOMS, SIGNAL_SYMPTOMS
+from sweeps.detectors import DETECTORS, OUTCOME_SYMPTOMS, PROVEN_SYMPTOMS, SIGNAL_SYMPTOMS
 from sweeps.detectors.base import mean_last
 from sweeps.findings import Diagnosis, Finding, State
 from sweeps.trace import Trace, stage_signal
@@ -99,12 +99,20 @@ def _run_detectors(trace: Trace, curve: LearningCurve) -> tuple[list[Finding], t
 
 
 def _primary(findings: list[Finding]) -> Finding:
-    """The cause: a dead signal first; else the earliest onset, outcomes only for want of a cause."""
-    dead = [finding for finding in findings if finding.symptom in SIGNAL_SYMPTOMS]
-    if dead:
-        return dead[0]
+    """The cause.
+
+    Outcomes count only for want of a cause. A dead signal is the cause if nothing went wrong before it;
+    a policy that collapsed gets constant rewards afterwards. Then come causes that a stage proves, then
+    the earliest onset; equal onsets fall to the order of DETECTORS.
+    """
     causes = [finding for finding in findings if finding.symptom not in OUTCOME_SYMPTOMS]
-    return min(causes or findings, key=lambda finding: finding.onset)
+    if not causes:
+        return findings[0]
+    first = min(causes, key=lambda finding: finding.onset)
+    if first.symptom in SIGNAL_SYMPTOMS:
+        return first
+    proven = [finding for finding in causes if finding.symptom in PROVEN_SYMPTOMS]
+    return proven[0] if proven else first
 
 
 def _healthy_state(trace: Trace, curve: LearningCurve) -> State | None:

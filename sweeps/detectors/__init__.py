@@ -5,7 +5,7 @@ from sweeps.detectors.dead_update import DeadUpdate, StarvedUpdate
 from sweeps.detectors.entropy import EntropyCollapse, EntropyExplosion
 from sweeps.detectors.kl import KlPinned, KlRunaway
 from sweeps.detectors.nonfinite import NonFinite
-from sweeps.detectors.overshoot import Overshoot
+from sweeps.detectors.overshoot import Overshoot, RatioInstability
 from sweeps.detectors.reward import RewardCollapse, RewardHacking, RewardPlateau
 from sweeps.detectors.zero_signal import RewardConstant, ZeroSignal
 
@@ -16,6 +16,7 @@ DETECTORS: tuple[Detector, ...] = (
     NonFinite(),
     RewardHacking(),
     KlPinned(),
+    RatioInstability(),
     Overshoot(),
     KlRunaway(),
     EntropyExplosion(),
@@ -27,8 +28,10 @@ DETECTORS: tuple[Detector, ...] = (
 """Every detector; where two onsets are equal, the earlier entry is the cause."""
 
 SIGNAL_SYMPTOMS = ("reward_constant", "zero_signal", "dead_update")
-"""Without a signal nothing else can be a cause, whenever it shows."""
+"""Nothing reaches the weights: the cause, unless something else had gone wrong before."""
+PROVEN_SYMPTOMS = ("reward_hacking", "kl_pinned")
+"""Causes that a stage of the pipeline proves; what the policy does is their consequence."""
 OUTCOME_SYMPTOMS = ("reward_collapse", "reward_plateau")
 """What every cause leads to: primary only where no cause is seen."""
 
-__all__ = ["DETECTORS", "OUTCOME_SYMPTOMS", "SIGNAL_SYMPTOMS", "Detector"]
+__all__ = ["DETECTORS", "OUTCOME_SYMPTOMS", "PROVEN_SYMPTOMS", "SIGNAL_SYMPTOMS", "Detector"]

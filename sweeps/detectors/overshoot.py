@@ -1,44 +1,95 @@
-"""The first updates were too large, and the policy never recovered."""
+"""Updates that carried the policy too far: by their size, or by importance ratios gone wild."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sweeps.curve import RISE, LearningCurve
-from sweeps.detectors.base import mean_first, mean_last, swamped_stage
+import numpy as np
+
+from sweeps.curve import CONVERGED, RISE, LearningCurve
+from sweeps.detectors.base import first_sustained, mean_first, swamped_stage
 from sweeps.findings import Finding
+from sweeps.statistics import smooth
 from sweeps.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Overshoot:
-    """The pass rate falls below its start before it ever rose, with a large policy move (M21).
+    """The pass rate falls for good before it ever arrived, while the policy races away (M21).
 
-    Look-alikes: reward_hacking, where the update follows something else than the task; and
-    reward_collapse, where the run had learnt first.
+    Look-alikes: reward_hacking, where the update follows something else than the task;
+    ratio_instability, where importance weights are worthless; reward_collapse, after success.
     """
 
     symptom: ClassVar[str] = "overshoot"
     needs: ClassVar[tuple[str, ...]] = ("pass_rate", "kl_reference", "entropy")
     least_steps: int = 8
 
-    moved: float = 0.3
-    """KL to the reference, as a share of the initial entropy, that counts as a large move."""
+    stale: float = 1.0
+    """From this median staleness on (policy versions), size of updates and staleness can't be told apart."""
+    speed: float = 0.05
+    """KL to the reference gained per step until the fall, as a share of the initial entropy."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
-        """A fall below the start without a rise before it."""
-        kl, entropy = mean_last(trace["kl_reference"]), mean_first(trace["entropy"])
-        rose_first = curve.best.mean > curve.start.mean + 2 * RISE
-        if not curve.fell_below_start or rose_first or not kl >= self.moved * entropy:
+        """A fall below the start, or from a rise that never arrived, at high speed."""
+        sick = curve.fell_below_start or curve.fall > 0
+        if not sick or curve.best.mean >= CONVERGED or swamped_stage(trace) is not None:
             return None
-        if swamped_stage(trace) is not None:
+        if "staleness" in trace and float(np.median(trace["staleness"].values)) >= self.stale:
             return None
-        onset = curve.first_below(curve.start.mean - RISE)
+        level = max(curve.start.mean, curve.best.mean) - RISE
+        onset = curve.first_below(level)
+        kl = trace["kl_reference"]
+        at = min(int(np.searchsorted(kl.steps, onset)), len(kl) - 1)
+        reached, entropy = float(kl.values[at]), mean_first(trace["entropy"])
+        speed = reached / (int(kl.steps[at]) + 1) / entropy
+        if not speed >= self.speed:
+            return None
         ratio = float(trace["ratio_max"].values.max()) if "ratio_max" in trace else float("nan")
         message = (
-            f"the pass rate fell from {curve.start.mean:.2f} to {curve.end.mean:.2f} without rising "
-            f"first, below {curve.start.mean - RISE:.2f} for good from step {onset}; KL to the "
-            f"reference {kl:.2g} nats/token, largest importance ratio {ratio:.3g}: the updates are too "
-            "large (actor.optimizer.lr, warm-up, gradient clipping)"
+            f"the pass rate fell from {level + RISE:.2f} to {curve.end.mean:.2f}, below {level:.2f} for "
+            f"good from step {onset}, while the policy moved {speed:.0%} of its initial entropy away "
+            f"from the reference per step (threshold {self.speed:.0%}; largest importance ratio "
+            f"{ratio:.3g}): the updates are too large (actor.optimizer.lr, warm-up, gradient clipping)"
         )
-        evidence = {"pass_rate": curve.end.mean, "kl_reference": kl, "ratio_max": ratio}
-        return Finding(self.symptom, onset, message, evidence, 0.9)
+        evidence = {"pass_rate": curve.end.mean, "speed": speed, "kl_reference": reached}
+        return Finding(self.symptom, onset, message, evidence | {"ratio_max": ratio}, 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class RatioInstability:
+    """Importance weights concentrate on a few tokens, and the pass rate falls (M13).
+
+    The mean ratio says nothing (its expectation is 1 however bad the mismatch), so the effective sample
+    size is read. Look-alike: overshoot, on-policy, where the ratios stay near 1.
+    """
+
+    symptom: ClassVar[str] = "ratio_instability"
+    needs: ClassVar[tuple[str, ...]] = ("pass_rate", "effective_samples", "log_ratio_abs")
+    least_steps: int = 10
+
+    effective: float = 0.6
+    """Median effective sample size, as a share of the tokens, that is too small; read over the second half
+    of the steps until the fall, because a stale sampler needs some steps to fall behind."""
+
+    def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
+        """Few effective samples before and while the pass rate falls."""
+        if curve.arrived or not (curve.fell_below_start or curve.fall > 0):
+            return None
+        fall = curve.first_below(max(curve.start.mean, curve.best.mean) - RISE)
+        samples = trace["effective_samples"]
+        fall = max(fall, self.least_steps)
+        window = (samples.steps <= fall) & (samples.steps >= fall // 2)
+        median = float(np.median(samples.values[window]))
+        if not median <= self.effective:
+            return None
+        low = smooth(samples.values, 3) <= self.effective
+        onset = min(int(samples.steps[int(low.argmax())]), first_sustained(samples, low))
+        gap = float(np.median(trace["log_ratio_abs"].values))
+        message = (
+            f"the importance weights leave only {median:.0%} effective samples (median of "
+            f"steps {fall // 2} to {fall}, threshold {self.effective:.0%}; mean |log ratio| {gap:.2g} nats): sampler and "
+            f"trainer are too far apart, and the pass rate fell to {curve.end.mean:.2f} "
+            "(rollout.max_head_offpolicyness, actor.eps_clip, actor.optimizer.lr)"
+        )
+        evidence = {"effective_samples": median, "log_ratio_abs": gap, "pass_rate": curve.end.mean}
+        return Finding(self.symptom, onset, message, evidence, 0.85)

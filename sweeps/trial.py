@@ -1,0 +1,170 @@
+"""One trial in a worker process: steps in chunks, a checkpoint behind every chunk.
+
+`TrialRun` does the work and knows nothing of Ray; `RayTrial` is the Tune trainable around it. A
+checkpoint holds the policy, the optimizer and every step so far, so a trial that is started again, by
+whomever, continues where the checkpoint stands and reports all of its steps anew; the record drops the
+ones it has. Ray's own checkpoints are not needed and nothing is ever unpickled.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray import tune
+from typing_extensions import override
+
+from grpo_core.config import TrialConfig
+from grpo_core.errors import CheckpointError, GrpoError
+from grpo_core.metrics import StepMetrics
+from grpo_core.trainer import Trainer
+
+CHUNK_SECONDS = 1.5
+"""A trial reports after at least this long: often enough to watch, rare enough for the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What a trial reports at once."""
+
+    steps: tuple[StepMetrics, ...]
+    """Steps since the last report; after a restart, all so far."""
+    initial: float | None
+    """The judge's pass rate before training."""
+    finished: bool
+    """There is nothing left to do."""
+    seconds: float
+    """Wall-clock time in steps so far, over all restarts."""
+    error: str | None = None
+    """Why the trial failed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping that JSON can hold."""
+        return {
+            "steps": [step.to_json() for step in self.steps],
+            "initial": self.initial,
+            "finished": self.finished,
+            "seconds": self.seconds,
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Chunk":
+        """The inverse of `to_json`; other keys are ignored."""
+        steps = tuple(StepMetrics.from_json(step) for step in record["steps"])
+        names = ("initial", "finished", "seconds", "error")
+        return cls(steps=steps, **{name: record[name] for name in names})
+
+
+class TrialRun:
+    """A trial that can be advanced, killed and taken up again."""
+
+    def __init__(
+        self,
+        config: TrialConfig,
+        checkpoint: Path,
+        *,
+        device: str = "cpu",
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._trainer = Trainer(config, device=device, notify=notify)
+        self._steps: list[StepMetrics] = []
+        self._reported = 0
+        self._seconds = 0.0
+        if (checkpoint / "steps.json").exists():
+            self._load()
+
+    def advance(self, seconds: float = CHUNK_SECONDS, most_steps: int | None = None) -> Chunk:
+        """Run steps for at least `seconds` (or `most_steps`), checkpoint, report.
+
+        An error that a user can put right (a reward function that raised) ends the trial as a result.
+        """
+        started = time.monotonic()
+        error = None
+        try:
+            initial = self._trainer.initial_evaluation().pass_rate
+            done = 0
+            while not self._trainer.finished and (most_steps is None or done < most_steps):
+                self._steps.append(self._trainer.step())
+                done += 1
+                if time.monotonic() - started >= seconds:
+                    break
+        except GrpoError as failure:
+            initial, error = None, str(failure)
+        self._seconds += time.monotonic() - started
+        finished = error is not None or self._trainer.finished
+        if not finished:
+            self._save()
+        fresh = tuple(self._steps[self._reported :])
+        self._reported = len(self._steps)
+        return Chunk(fresh, initial, finished, self._seconds, error)
+
+    def _save(self) -> None:
+        """Replace the checkpoint; a kill at any moment leaves the old or the new one."""
+        partial = self._checkpoint.with_name(f".{self._checkpoint.name}.{os.getpid()}")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        self._trainer.save(partial)
+        facts = {"steps": [step.to_json() for step in self._steps], "seconds": self._seconds}
+        (partial / "steps.json").write_text(json.dumps(facts))
+        if self._checkpoint.exists():
+            old = self._checkpoint.with_name(f".{self._checkpoint.name}.{os.getpid()}.old")
+            self._checkpoint.replace(old)
+            partial.replace(self._checkpoint)
+            shutil.rmtree(old)
+        else:
+            partial.replace(self._checkpoint)
+
+    def _load(self) -> None:
+        """Continue from the checkpoint; a damaged one costs its steps, not the trial."""
+        try:
+            self._trainer.restore(self._checkpoint)
+            facts = json.loads((self._checkpoint / "steps.json").read_text())
+        except (CheckpointError, ValueError, OSError):
+            shutil.rmtree(self._checkpoint)
+            config, device = self._trainer.config, self._trainer.device
+            self._trainer = Trainer(config, device=device)
+            return
+        self._steps = [StepMetrics.from_json(step) for step in facts["steps"]]
+        self._seconds = facts["seconds"]
+
+
+class RayTrial(tune.Trainable):
+    """The Tune trainable; one actor serves many trials, which leave no state behind."""
+
+    @override
+    def setup(self, config: dict[str, Any]) -> None:
+        # Several single-threaded trials use the cores better than one with threads, and agree
+        # to the last digit wherever they run.
+        torch.set_num_threads(1)
+        self._begin(config)
+
+    @override
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._begin(new_config)
+        return True
+
+    @override
+    def step(self) -> dict[str, Any]:
+        chunk = self._run.advance()
+        return chunk.to_json() | {"trial": self._id, tune.result.DONE: chunk.finished}
+
+    @override
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing: every chunk is checkpointed by TrialRun."""
+
+    @override
+    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
+        """Nothing: TrialRun finds its own checkpoint."""
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self._id: str = config["trial"]
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        trial_config = TrialConfig.model_validate(config["config"])
+        self._run = TrialRun(trial_config, Path(config["checkpoint"]), device=device)
