@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from grpo_core.config import LambdaArguments, LambdaRule
+from grpo_core.config import LAMBDA_ARGUMENTS, LambdaArguments, LambdaRule
 from grpo_core.errors import ConfigError
 
 NO_TURN = -1
@@ -22,110 +22,79 @@ class Gae:
     """Advantage plus value: what the value function should have said."""
 
 
-def gae_tokens(
-    rewards: Float[Tensor, "B T"],
-    values: Float[Tensor, "B T"] | None,
-    mask: Bool[Tensor, "B T"],
-    *,
-    discount: float,
-    gae_lambda: float | Float[Tensor, " B"],
-    bootstrap: Float[Tensor, " B"] | None = None,
-) -> Gae:
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The time steps of each row that GAE runs over."""
+
+    rewards: Float[Tensor, "B T"]
+    """Reward of each position."""
+    mask: Bool[Tensor, "B T"]
+    """Positions that count."""
+    values: Float[Tensor, "B T"] | None = None
+    """Value of each position; None means 0."""
+    bootstrap: Float[Tensor, " B"] | None = None
+    """Value after the last position; None means 0."""
+
+
+def gae_tokens(steps: Steps, *, discount: float, gae_lambda: float | Float[Tensor, " B"]) -> Gae:
     """Estimate advantages over the masked positions of each row.
 
         delta_t = r_t + discount * V_next - V_t;  A_t = delta_t + discount * lambda * A_next
 
-    "Next" is the next masked position: positions between them are skipped, they neither discount nor
-    contribute, and carry A_next. GAE: arXiv 1506.02438 eq. 16.
+    "Next" is the next masked position: positions between them are skipped, they neither discount
+    nor contribute, and carry A_next. GAE: arXiv 1506.02438 eq. 16.
 
     Args:
-        rewards: Reward of each position.
-        values: Value of each position; absent means 0.
-        mask: Positions that count.
+        steps: Rewards, values, mask.
         discount: Discount per step.
         gae_lambda: Lambda, one for all or one per row.
-        bootstrap: Value after the last position; absent means 0.
 
     Returns:
         Advantages and returns; at positions outside the mask the advantage is the running one.
     """
-    advantages = _recursion(
-        rewards, values, mask, discount=discount, gae_lambda=gae_lambda, bootstrap=bootstrap
-    )
-    return Gae(advantages, advantages if values is None else advantages + values)
-
-
-def _recursion(
-    rewards: Float[Tensor, "B T"],
-    values: Float[Tensor, "B T"] | None,
-    mask: Bool[Tensor, "B T"],
-    *,
-    discount: float,
-    gae_lambda: float | Float[Tensor, " B"],
-    bootstrap: Float[Tensor, " B"] | None,
-) -> Float[Tensor, "B T"]:
-    """Run GAE from right to left; without values and decay it is a sum of what follows."""
-    if values is None and bootstrap is None and _is_one(gae_lambda) and discount == 1.0:
-        return torch.where(mask, rewards, 0.0).flip(1).cumsum(1).flip(1)
-    value_columns = (torch.zeros_like(rewards) if values is None else values).unbind(1)
-    decay = discount * gae_lambda
-    advantage = rewards.new_zeros(len(rewards))
-    next_value = advantage if bootstrap is None else bootstrap
-    columns = []
-    for reward, value, on in zip(
-        reversed(rewards.unbind(1)), reversed(value_columns), reversed(mask.unbind(1)), strict=True
-    ):
-        step = reward + discount * next_value - value + decay * advantage
-        advantage = torch.where(on, step, advantage)
-        next_value = torch.where(on, value, next_value)
-        columns.append(advantage)
-    return torch.stack(columns[::-1], dim=1)
+    advantages = _recursion(steps, discount, gae_lambda)
+    return Gae(advantages, advantages if steps.values is None else advantages + steps.values)
 
 
 def gae_turns(
-    rewards: Float[Tensor, "B T"],
-    values: Float[Tensor, "B T"] | None,
-    mask: Bool[Tensor, "B T"],
+    steps: Steps,
     turn_ids: Int[Tensor, "B T"],
     *,
     discount: float,
     gae_lambda: float | Float[Tensor, " B"],
-    bootstrap: Float[Tensor, " B"] | None = None,
 ) -> Gae:
     """Estimate one advantage per turn and give it to each of the turn's masked positions.
 
     A turn's reward is the sum over its masked positions, its value the one at the first of them.
 
     Args:
-        rewards: Reward of each position.
-        values: Value of each position; absent means 0.
-        mask: Trained positions.
+        steps: Rewards, values, mask of each position.
         turn_ids: Turn of each position, increasing; NO_TURN for none.
         discount: Discount per turn.
         gae_lambda: Lambda, one for all or one per row.
-        bootstrap: Value after the last turn; absent means 0.
 
     Returns:
         Advantages, 0 outside turns and mask; returns of the turn, the value itself outside.
     """
-    on = mask & (turn_ids != NO_TURN)
+    values, on = steps.values, steps.mask & (turn_ids != NO_TURN)
     width = max(int(turn_ids.max()) + 1, 1)
     turns = torch.where(on, turn_ids, width).long()
-    turn_rewards = _sum_by_turn(torch.where(on, rewards, 0.0), turns, width)
-    turn_mask = _sum_by_turn(on.to(rewards.dtype), turns, width) > 0
+    turn_mask = _sum_by_turn(on.to(steps.rewards.dtype), turns, width) > 0
     turn_values = None
     if values is not None:
         turn_values = torch.where(turn_mask, values.gather(1, _first_by_turn(turns, width)), 0.0)
     by_turn = gae_tokens(
-        turn_rewards,
-        turn_values,
-        turn_mask,
+        Steps(
+            rewards=_sum_by_turn(torch.where(on, steps.rewards, 0.0), turns, width),
+            mask=turn_mask,
+            values=turn_values,
+            bootstrap=steps.bootstrap,
+        ),
         discount=discount,
         gae_lambda=gae_lambda,
-        bootstrap=bootstrap,
     )
     own = turns.clamp(max=width - 1)
-    outside = torch.zeros_like(rewards) if values is None else values
+    outside = torch.zeros_like(steps.rewards) if values is None else values
     return Gae(
         torch.where(on, by_turn.advantages.gather(1, own), 0.0),
         torch.where(on, by_turn.returns.gather(1, own), outside),
@@ -161,19 +130,22 @@ def lambda_per_row(
     Raises:
         ConfigError: The rule's argument is missing.
     """
+    kind = rule.rsplit(".", 1)[-1]
+    argument: float | None = getattr(arguments, LAMBDA_ARGUMENTS[kind])
+    if argument is None:
+        problem = (
+            f"actor.gae_lambda_kwargs.{LAMBDA_ARGUMENTS[kind]} must be set for "
+            f"actor.gae_lambda={rule}, got null"
+        )
+        raise ConfigError([problem])
     steps = lengths.float()
-    match rule.rsplit(".", 1)[-1]:
-        case "constant_gae_lambda":
-            return torch.full_like(steps, _required(arguments.value, rule, "value"))
-        case "vapo_length_adaptive_gae":
-            alpha = _required(arguments.alpha, rule, "alpha")
-            adaptive = (1 - 1 / (alpha * steps.clamp(min=1))).clamp(min=0)
-            return torch.where(steps > 0, adaptive, 0.0)
-        case _:
-            q = _required(arguments.q, rule, "q")
-            relative = q ** (1 / (steps - 1).clamp(min=1))
-            relative = torch.where(steps == 1, 1.0, relative)
-            return torch.where(steps > 0, relative, 0.0)
+    if kind == "constant_gae_lambda":
+        return torch.full_like(steps, argument)
+    if kind == "vapo_length_adaptive_gae":
+        adaptive = (1 - 1 / (argument * steps.clamp(min=1))).clamp(min=0)
+        return torch.where(steps > 0, adaptive, 0.0)
+    relative = torch.where(steps == 1, 1.0, argument ** (1 / (steps - 1).clamp(min=1)))
+    return torch.where(steps > 0, relative, 0.0)
 
 
 def bootstrap_values(
@@ -186,7 +158,7 @@ def bootstrap_values(
     """Value of what a truncated answer would have gone on to earn; 0 for finished answers.
 
     It is the value after the last token of the row. AReaL reads the batch's last column, which is
-    the same for the only rows that it calls truncated.
+    the same one in the only rows that it calls truncated.
 
     Args:
         values: Value of each position.
@@ -203,16 +175,33 @@ def bootstrap_values(
     return torch.where(truncated, at_end, 0.0)
 
 
+def _recursion(
+    steps: Steps, discount: float, gae_lambda: float | Float[Tensor, " B"]
+) -> Float[Tensor, "B T"]:
+    """Run GAE from right to left; without values and decay it is the sum of what follows."""
+    rewards, values, bootstrap = steps.rewards, steps.values, steps.bootstrap
+    if values is None and bootstrap is None and discount == 1.0 and _is_one(gae_lambda):
+        return torch.where(steps.mask, rewards, 0.0).flip(1).cumsum(1).flip(1)
+    columns = zip(
+        reversed(rewards.unbind(1)),
+        reversed((torch.zeros_like(rewards) if values is None else values).unbind(1)),
+        reversed(steps.mask.unbind(1)),
+        strict=True,
+    )
+    decay = discount * gae_lambda
+    advantage = rewards.new_zeros(len(rewards))
+    next_value = advantage if bootstrap is None else bootstrap
+    advantages = []
+    for reward, value, on in columns:
+        step = reward + discount * next_value - value + decay * advantage
+        advantage = torch.where(on, step, advantage)
+        next_value = torch.where(on, value, next_value)
+        advantages.append(advantage)
+    return torch.stack(advantages[::-1], dim=1)
+
+
 def _is_one(gae_lambda: float | Float[Tensor, " B"]) -> bool:
     return not isinstance(gae_lambda, Tensor) and gae_lambda == 1.0
-
-
-def _required(argument: float | None, rule: str, name: str) -> float:
-    if argument is None:
-        raise ConfigError(
-            [f"actor.gae_lambda_kwargs.{name} must be set for actor.gae_lambda={rule}, got null"]
-        )
-    return argument
 
 
 def _sum_by_turn(

@@ -1,9 +1,9 @@
 """TrialConfig: everything that decides a trial's outcome, under AReaL's names.
 
-Field names, nesting and defaults follow AReaL's `areal/api/cli_args.py` (PPOActorConfig, NormConfig,
-RejectionSamplingConfig, GenerationHyperparameters, OptimizerConfig). Settings that AReaL does not have
-live under `task`, `evaluation` and `extensions`. The text beneath a field is what `sweeps explain`
-prints. Rules that concern several fields are in `grpo_core.rules`.
+Field names, nesting and defaults follow AReaL's `areal/api/cli_args.py` (PPOActorConfig,
+NormConfig, RejectionSamplingConfig, GenerationHyperparameters, OptimizerConfig). Settings that
+AReaL does not have live under `task`, `evaluation` and `extensions`. The text beneath a field is
+what `sweeps explain` prints. Rules that concern several fields are in `grpo_core.rules`.
 """
 
 from typing import Annotated, Literal
@@ -21,6 +21,12 @@ LambdaRule = Literal[
     "areal.trainer.ppo.lambda_fn.vapo_length_adaptive_gae",
     "areal.trainer.ppo.lambda_fn.relative_position_gae_lambda",
 ]
+LAMBDA_ARGUMENTS = {
+    "constant_gae_lambda": "value",
+    "vapo_length_adaptive_gae": "alpha",
+    "relative_position_gae_lambda": "q",
+}
+"""The argument that each rule for GAE's lambda needs."""
 
 
 class Section(BaseModel):

@@ -6,7 +6,7 @@ staleness weight, the KL term and the denominator are the same for all of them.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal, Self, assert_never
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, assert_never
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,7 +24,11 @@ from grpo_core.rejection import (
     staleness_filter,
 )
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Aggregation = Literal["token-mean", "sequence-mean", "sequence-sum", "constant"]
+Outside = Literal["safe", "zero", "raw"]
 LossName = Literal["ppo", "sapo", "cispo", "vespo"]
 
 HUBER_DELTA = 10.0
@@ -35,6 +39,29 @@ VESPO_SMALLEST_RATIO = 1e-8
 """Smallest answer ratio in VESPO's weight; TRL's constant."""
 
 NO_EXTENSIONS = ExtensionsConfig()
+
+Record = TypeVar("Record", bound="DataclassInstance")
+
+
+def take_rows(
+    record: Record, index: Int[Tensor, " b"], *, dropped: frozenset[str] = frozenset()
+) -> Record:
+    """Take rows of every tensor of a record.
+
+    Args:
+        record: A frozen dataclass of tensors [B, ...] and other values.
+        index: Rows to take.
+        dropped: Fields that become None, because they do not describe rows.
+
+    Returns:
+        The same record with fewer rows.
+    """
+    changes: dict[str, Any] = dict.fromkeys(dropped)
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, Tensor) and field.name not in dropped:
+            changes[field.name] = value[index]
+    return replace(record, **changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +87,7 @@ class LossInputs:
 
     def rows(self, index: Int[Tensor, " b"]) -> Self:
         """Take a minibatch of rows."""
-        picked = {
-            field.name: value[index]
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), Tensor)
-        }
-        return replace(self, **picked)
+        return take_rows(self, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +168,17 @@ class SurrogateInputs:
     """Trainer / sampler weight, for surrogates that take it in themselves."""
 
 
-SurrogateFunction = Callable[[SurrogateInputs, ActorConfig, ExtensionsConfig], Surrogate]
+@dataclass(frozen=True, slots=True)
+class LossSettings:
+    """The two places where a loss finds its settings."""
+
+    actor: ActorConfig
+    """AReaL's settings."""
+    extensions: ExtensionsConfig
+    """Settings beyond AReaL's."""
+
+
+SurrogateFunction = Callable[[SurrogateInputs, LossSettings], Surrogate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +193,11 @@ class LossSpec:
     """Whether the staleness filter applies."""
     own_sampler_weight: bool = False
     """Whether the surrogate itself uses the trainer / sampler weight."""
-    areal_masks_ratio: bool = False
-    """Whether AReaL zeroes token ratios outside the mask before the staleness filter."""
+    areal_outside: Outside = "raw"
+    """What AReaL does to token ratios outside the mask; "zero" is before the staleness filter."""
 
 
-def ppo_surrogate(
-    inputs: SurrogateInputs, actor: ActorConfig, extensions: ExtensionsConfig
-) -> Surrogate:
+def ppo_surrogate(inputs: SurrogateInputs, settings: LossSettings) -> Surrogate:
     """PPO's clipped surrogate with independent bounds, dual clip and an optional ratio cap.
 
         L = -min(min(r, cap) A, clip(r, 1 - eps, 1 + eps_high) A), for A < 0 at most c_clip |A|
@@ -177,12 +207,12 @@ def ppo_surrogate(
 
     Args:
         inputs: Ratio and advantages.
-        actor: `eps_clip`, `eps_clip_higher`, `c_clip`.
-        extensions: `ratio_cap`.
+        settings: `eps_clip`, `eps_clip_higher`, `c_clip`, `ratio_cap`.
 
     Returns:
         Loss per position.
     """
+    actor, extensions = settings.actor, settings.extensions
     ratio, advantages = inputs.ratio, inputs.advantages
     lower, upper = clip_bounds(actor)
     clipped = -_clip(ratio, lower, upper) * advantages
@@ -200,11 +230,7 @@ def ppo_surrogate(
     return Surrogate(token_loss, clip_mask, dual_clip_mask)
 
 
-def sapo_surrogate(
-    inputs: SurrogateInputs,
-    actor: ActorConfig,
-    extensions: ExtensionsConfig,  # noqa: ARG001
-) -> Surrogate:
+def sapo_surrogate(inputs: SurrogateInputs, settings: LossSettings) -> Surrogate:
     """SAPO's soft gate in place of a clip.
 
         L = -(4 / tau) sigmoid(tau (r - 1)) A, tau = sapo_tau_pos for A > 0, else sapo_tau_neg
@@ -213,25 +239,20 @@ def sapo_surrogate(
 
     Args:
         inputs: Ratio and advantages.
-        actor: `sapo_tau_pos`, `sapo_tau_neg`.
-        extensions: Not used.
+        settings: `sapo_tau_pos`, `sapo_tau_neg`.
 
     Returns:
         Loss per position, nothing clipped.
     """
-    positive = _gate(inputs.ratio, actor.sapo_tau_pos)
-    negative = _gate(inputs.ratio, actor.sapo_tau_neg)
+    positive = _gate(inputs.ratio, settings.actor.sapo_tau_pos)
+    negative = _gate(inputs.ratio, settings.actor.sapo_tau_neg)
     gate = torch.where(inputs.advantages > 0, positive, negative)
     nothing = torch.zeros_like(inputs.mask)
     gates = Gates(gate.detach(), positive.detach(), negative.detach())
     return Surrogate(-gate * inputs.advantages, nothing, nothing, gates)
 
 
-def cispo_surrogate(
-    inputs: SurrogateInputs,
-    actor: ActorConfig,
-    extensions: ExtensionsConfig,  # noqa: ARG001
-) -> Surrogate:
+def cispo_surrogate(inputs: SurrogateInputs, settings: LossSettings) -> Surrogate:
     """CISPO: a clipped, constant importance weight on every token's gradient.
 
         L = -sg(clip(r, 1 - eps, 1 + eps_high)) A log pi
@@ -240,13 +261,12 @@ def cispo_surrogate(
 
     Args:
         inputs: Ratio, advantages, log-probs.
-        actor: `eps_clip`, `eps_clip_higher`.
-        extensions: Not used.
+        settings: `eps_clip`, `eps_clip_higher`.
 
     Returns:
         Loss per position.
     """
-    lower, upper = clip_bounds(actor)
+    lower, upper = clip_bounds(settings.actor)
     ratio = inputs.ratio.detach()
     weight = ratio.clamp(lower, upper)
     clip_mask = (weight != ratio) & inputs.mask
@@ -254,11 +274,7 @@ def cispo_surrogate(
     return Surrogate(-weight * inputs.advantages * inputs.logprobs, clip_mask, nothing)
 
 
-def vespo_surrogate(
-    inputs: SurrogateInputs,
-    actor: ActorConfig,
-    extensions: ExtensionsConfig,  # noqa: ARG001
-) -> Surrogate:
+def vespo_surrogate(inputs: SurrogateInputs, settings: LossSettings) -> Surrogate:
     """VESPO: a constant gamma-shaped weight of the whole answer's ratio.
 
         L = -sg(phi(w)) A log pi;  phi(w) = w^k exp(lambda (1 - w));  w = prod_t r_t
@@ -267,13 +283,13 @@ def vespo_surrogate(
 
     Args:
         inputs: Log-ratio per token, advantages, log-probs.
-        actor: Not used.
-        extensions: `vespo`.
+        settings: `vespo`.
 
     Returns:
         Loss per position, nothing clipped.
     """
-    settings = VespoConfig() if extensions.vespo is None else extensions.vespo
+    asked = settings.extensions.vespo
+    vespo = VespoConfig() if asked is None else asked
     limit, floor = VESPO_LOG_RATIO_LIMIT, torch.tensor(VESPO_SMALLEST_RATIO).log().item()
     per_token = torch.where(inputs.mask, inputs.token_log_ratio.detach(), 0.0).clamp(-limit, limit)
     log_weight = per_token.sum(1, keepdim=True)
@@ -282,15 +298,15 @@ def vespo_surrogate(
         log_weight = log_weight + torch.where(inputs.mask, sampler, 0.0).sum(1, keepdim=True)
     log_weight = log_weight.clamp(floor, limit)
     good = inputs.advantages >= 0
-    power = torch.where(good, settings.k_pos, settings.k_neg)
-    rate = torch.where(good, settings.lambda_pos, settings.lambda_neg)
+    power = torch.where(good, vespo.k_pos, vespo.k_neg)
+    rate = torch.where(good, vespo.lambda_pos, vespo.lambda_neg)
     phi = torch.exp(power * log_weight + rate * (1 - log_weight.exp()))
     nothing = torch.zeros_like(inputs.mask)
     return Surrogate(-phi * inputs.advantages * inputs.logprobs, nothing, nothing)
 
 
 LOSSES: dict[LossName, LossSpec] = {
-    "ppo": LossSpec(ppo_surrogate, areal_masks_ratio=True),
+    "ppo": LossSpec(ppo_surrogate, areal_outside="zero"),
     "sapo": LossSpec(sapo_surrogate, against="behaviour", filtered=False),
     "cispo": LossSpec(cispo_surrogate),
     "vespo": LossSpec(vespo_surrogate, own_sampler_weight=True),
@@ -325,8 +341,8 @@ def policy_loss(
 
         loss = sum over masked positions of (weight * surrogate + kl_loss_coef * KL) / denominator
 
-    Masked positions cannot reach loss or gradient, not even through an overflow; AReaL's token-level
-    ratio is NaN in the gradient when exp overflows at a masked position (`areal_compat`).
+    Masked positions cannot reach loss or gradient, not even through an overflow; AReaL's gradient
+    becomes NaN when a token-level ratio overflows at a masked position (`areal_compat`).
 
     Args:
         logprobs: Current policy's log-prob of each token, with gradient.
@@ -347,26 +363,31 @@ def policy_loss(
         settings, old = actor.rejection_sampling, inputs.old_logprobs
         staleness = staleness_filter(proximal, old, entering, settings, areal_compat=areal_compat)
     mask = entering if staleness is None else staleness.mask
-    weights = _weights(logprobs.detach(), proximal, inputs, staleness, mask, extensions)
-    by_token = actor.importance_sampling_level == "token"
+    weights = _weights(logprobs.detach(), inputs, proximal, mask, extensions=extensions)
+    if staleness is not None:
+        weights = replace(weights, staleness=staleness.weight)
+    outside = spec.areal_outside if areal_compat else "safe"
     against = proximal if spec.against == "proximal" else inputs.old_logprobs
     terms = importance_ratio(
         logprobs,
         against,
         inputs.advantages,
-        entering if areal_compat and spec.areal_masks_ratio and by_token else mask,
-        actor.importance_sampling_level,
-        safe=not areal_compat,
-        masked=spec.areal_masks_ratio or not areal_compat,
+        entering if outside == "zero" and actor.importance_sampling_level == "token" else mask,
+        level=actor.importance_sampling_level,
+        outside=outside,
     )
-    surrogate = spec.function(replace(terms, sampler_weight=weights.sampler), actor, extensions)
+    surrogate = spec.function(
+        replace(terms, sampler_weight=weights.sampler), LossSettings(actor, extensions)
+    )
     token_loss = surrogate.token_loss * weights.product(sampler=not spec.own_sampler_weight)
     kl = kl_in_loss(terms, inputs.reference_logprobs, extensions)
     if kl is not None:
         token_loss = token_loss + extensions.kl_loss_coef * kl
     if denominator is None:
         denominator = loss_denominator(counted, actor, extensions)
-    loss = aggregate(token_loss, mask, counted, denominator, extensions.loss_aggregation)
+    loss = aggregate(
+        token_loss, mask, counted, denominator, aggregation=extensions.loss_aggregation
+    )
     return PolicyLoss(
         loss=loss,
         token_loss=token_loss.detach(),
@@ -423,14 +444,14 @@ def importance_ratio(
     against: Float[Tensor, "B T"],
     advantages: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
-    level: Literal["token", "sequence"],
     *,
-    safe: bool = True,
-    masked: bool = True,
+    level: Literal["token", "sequence"],
+    outside: Outside = "safe",
 ) -> SurrogateInputs:
     """Give each position its importance ratio and the advantage that goes with it.
 
-        token: r_t = exp(logp_t - base_t);  sequence: r = exp(mean_t (logp_t - base_t)), A = mean_t A_t
+        token: r_t = exp(logp_t - base_t);
+        sequence: r = exp(mean_t (logp_t - base_t)), A = mean_t A_t
 
     Sequence level: GSPO, arXiv 2507.18071 eq. 7; the mean advantage is AReaL's.
 
@@ -440,8 +461,8 @@ def importance_ratio(
         advantages: Advantage of each position.
         mask: Trained positions.
         level: One ratio per token or per answer.
-        safe: Keep token log-ratios outside the mask from overflowing.
-        masked: Set token ratios outside the mask to 0.
+        outside: What token ratios are outside the mask: 0 and without gradient; 0 ("zero") or left
+            as they come ("raw") with gradients that an overflow turns into NaN, as in AReaL.
 
     Returns:
         Inputs of a surrogate.
@@ -452,9 +473,9 @@ def importance_ratio(
         ratio = torch.where(mask, log_ratio.exp(), 0.0)
         row_advantages = torch.where(mask, row_mean(advantages, mask), 0.0)
         return SurrogateInputs(logprobs, gap, ratio, row_advantages, mask)
-    if safe:
+    if outside == "safe":
         gap = torch.where(mask, gap, 0.0)
-    ratio = torch.where(mask, gap.exp(), 0.0) if masked else gap.exp()
+    ratio = gap.exp() if outside == "raw" else torch.where(mask, gap.exp(), 0.0)
     return SurrogateInputs(logprobs, gap, ratio, advantages, mask)
 
 
@@ -526,6 +547,7 @@ def aggregate(
     mask: Bool[Tensor, "B T"],
     counted_mask: Bool[Tensor, "B T"],
     denominator: Float[Tensor, ""],
+    *,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
     """Sum masked token losses over the denominator, for sequence-mean after a mean per row.
@@ -598,9 +620,9 @@ def value_loss(
 class _Weights:
     """Constant factors of the surrogate."""
 
-    staleness: Float[Tensor, "B T"] | None
     sampler: Float[Tensor, "B T"] | None
     kept_rows: Bool[Tensor, "B 1"] | None
+    staleness: Float[Tensor, "B T"] | None = None
 
     def product(self, *, sampler: bool) -> Float[Tensor, "*B"] | float:
         """All factors multiplied, the sampler's only if asked for."""
@@ -616,23 +638,20 @@ class _Weights:
 
 def _weights(
     current: Float[Tensor, "B T"],
-    proximal: Float[Tensor, "B T"],
     inputs: LossInputs,
-    staleness: Staleness | None,
+    proximal: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
+    *,
     extensions: ExtensionsConfig,
 ) -> _Weights:
     sampler, kept_rows = None, None
+    old = inputs.old_logprobs
     if extensions.sampler_correction is not None:
-        sampler = sampler_weights(
-            proximal, inputs.old_logprobs, mask, extensions.sampler_correction
-        )
+        sampler = sampler_weights(proximal, old, mask, extensions.sampler_correction)
     if extensions.off_policy_mask_threshold is not None:
         threshold = extensions.off_policy_mask_threshold
-        kept_rows = off_policy_rows(
-            current, inputs.old_logprobs, inputs.advantages, mask, threshold
-        )
-    return _Weights(None if staleness is None else staleness.weight, sampler, kept_rows)
+        kept_rows = off_policy_rows(current, old, inputs.advantages, mask, threshold=threshold)
+    return _Weights(sampler=sampler, kept_rows=kept_rows)
 
 
 def _entering_masks(
@@ -656,8 +675,8 @@ def _entering_masks(
 def _clip(ratio: Float[Tensor, "B T"], lower: float, upper: float) -> Float[Tensor, "B T"]:
     """Limit a ratio, without gradient at the bounds and beyond.
 
-    At the bound itself both branches of PPO's minimum are equal and share the gradient, so that with
-    `eps_clip: 0` a ratio of exactly 1 gets half of it; so does AReaL.
+    At the bound itself both branches of PPO's minimum are equal and share the gradient, so that
+    with `eps_clip: 0` a ratio of exactly 1 gets half of it; so does AReaL.
     """
     inside = (ratio > lower) & (ratio < upper)
     return torch.where(inside, ratio, ratio.detach().clamp(lower, upper))

@@ -96,14 +96,14 @@ def assign_groups(
 
 
 def normalize(
-    x: Float[Tensor, "B *T"],
+    x: Float[Tensor, "*B"],
     norm: NormConfig,
     *,
-    mask: Bool[Tensor, "B *T"] | None = None,
+    mask: Bool[Tensor, "*B"] | None = None,
     group_sizes: Int[Tensor, " G"] | None = None,
     areal_compat: bool = False,
     std_about: StdAbout = "subtracted-mean",
-) -> Float[Tensor, "B *T"]:
+) -> Float[Tensor, "*B"]:
     """Normalize rewards [B] or token values [B, T]; inactive entries become 0.
 
     Computed in float64 and rounded to the input's dtype at the end.
@@ -181,7 +181,7 @@ def whiten(
 def _scope(
     level: Level | None,
     norm: NormConfig,
-    x: Float[Tensor, "B *T"],
+    x: Float[Tensor, "*B"],
     group_sizes: Int[Tensor, " G"] | None,
     *,
     areal_compat: bool,

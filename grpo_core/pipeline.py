@@ -6,7 +6,7 @@
 The trainer, replay and the golden checker all go through `run_pipeline`.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_core.advantages import (
+    Gae,
+    Steps,
     bootstrap_values,
     gae_tokens,
     gae_turns,
@@ -22,7 +24,7 @@ from grpo_core.advantages import (
 )
 from grpo_core.config import ActorConfig, ExtensionsConfig
 from grpo_core.errors import ConfigError
-from grpo_core.losses import NO_EXTENSIONS, LossInputs
+from grpo_core.losses import NO_EXTENSIONS, LossInputs, take_rows
 from grpo_core.normalization import normalize
 from grpo_core.rejection import m2_mask
 from grpo_core.rewards import (
@@ -71,13 +73,7 @@ class Experience:
 
     def rows(self, index: Int[Tensor, " b"]) -> Self:
         """Take a subset of rows, without group sizes: the caller knows which groups are whole."""
-        picked = {
-            field.name: value[index]
-            for field in fields(self)
-            if field.name != "group_sizes"
-            and isinstance(value := getattr(self, field.name), Tensor)
-        }
-        return replace(self, group_sizes=None, **picked)
+        return take_rows(self, index, dropped=frozenset({"group_sizes"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +140,7 @@ class PipelineResult:
 
     def rows(self, index: Int[Tensor, " b"]) -> Self:
         """Take a subset of rows."""
-        picked = {
-            field.name: value[index]
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), Tensor)
-        }
-        return replace(self, **picked)
+        return take_rows(self, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +159,18 @@ class ShapedRewards:
     """After `reward_norm`."""
     outcome: Float[Tensor, " B"]
     """After `mask_no_eos_with_zero`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowVerdict:
+    """What is decided about each row before its reward counts."""
+
+    truncated: Bool[Tensor, " B"]
+    """Rows that are treated as truncated."""
+    in_statistics: Bool[Tensor, " B"]
+    """Rows that enter the statistics of `reward_norm`."""
+    counted_mask: Bool[Tensor, "B T"]
+    """Positions that are trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,27 +208,24 @@ def run_pipeline(
     Raises:
         ConfigError: Settings ask for something that the experience lacks.
     """
-    _require_inputs(experience, actor, areal_compat=areal_compat)
-    truncated = _truncated(experience, areal_compat=areal_compat)
-    out_of_loss = truncated & (extensions.truncated_answers != "keep")
-    counted = experience.loss_mask & ~out_of_loss.unsqueeze(1)
-    in_statistics = _rows_in_statistics(
-        experience, actor, extensions, truncated, areal_compat=areal_compat
-    )
-    shaped = shape_rewards(
-        experience, actor, extensions, truncated, in_statistics, areal_compat=areal_compat
-    )
+    problems = missing_inputs(experience, actor, areal_compat=areal_compat)
+    if problems:
+        raise ConfigError(problems)
+    verdict = judge_rows(experience, actor, extensions, areal_compat=areal_compat)
+    shaped = shape_rewards(experience, actor, extensions, verdict, areal_compat=areal_compat)
     old, proximal = policy_logprobs(experience, actor)
     kl = _kl_part(experience, old, actor, areal_compat=areal_compat)
-    outcome = place_outcome(
-        shaped.outcome,
-        outcome_positions(experience.lengths, experience.loss_mask, areal_compat=areal_compat),
-        experience.loss_mask.shape[1],
-    )
+    columns = outcome_positions(experience.lengths, experience.loss_mask, areal_compat=areal_compat)
+    outcome = place_outcome(shaped.outcome, columns, experience.loss_mask.shape[1])
     token_kl = _without_last_token(kl, experience.lengths) if areal_compat else kl
-    advantages = estimate_advantages(
-        experience, outcome, token_kl, counted, truncated, actor, areal_compat=areal_compat
+    steps = Steps(
+        rewards=outcome if actor.gae_timestep_unit == "turn" else outcome + token_kl,
+        mask=verdict.counted_mask,
+        values=experience.values,
+        bootstrap=_bootstrap(experience, verdict.truncated, areal_compat=areal_compat),
     )
+    advantages = estimate_advantages(experience, steps, token_kl, actor, areal_compat=areal_compat)
+    counted = verdict.counted_mask
     loss_mask = counted
     # AReaL applies M2PO inside the loss, per micro-batch; without proximal log-probs we have to.
     if actor.m2_threshold is not None and proximal is not None and not areal_compat:
@@ -244,8 +244,8 @@ def run_pipeline(
         returns=advantages.returns,
         counted_mask=counted,
         loss_mask=loss_mask,
-        truncated=truncated,
-        in_statistics=in_statistics,
+        truncated=verdict.truncated,
+        in_statistics=verdict.in_statistics,
         gae_lambda=advantages.gae_lambda,
         old_logprobs=old,
         proximal_logprobs=proximal,
@@ -260,8 +260,7 @@ def shape_rewards(
     experience: Experience,
     actor: ActorConfig,
     extensions: ExtensionsConfig,
-    truncated: Bool[Tensor, " B"],
-    in_statistics: Bool[Tensor, " B"],
+    verdict: RowVerdict,
     *,
     areal_compat: bool,
 ) -> ShapedRewards:
@@ -271,8 +270,7 @@ def shape_rewards(
         experience: The rollout.
         actor: AReaL's settings.
         extensions: Component weights, what the spread is taken around.
-        truncated: Rows that `mask_no_eos_with_zero` acts on.
-        in_statistics: Rows that normalization counts; the others become 0.
+        verdict: Rows that are truncated, and rows that normalization counts; the others become 0.
         areal_compat: Reproduce AReaL's defects.
 
     Returns:
@@ -295,14 +293,14 @@ def shape_rewards(
         normalized = normalize(
             clipped,
             actor.reward_norm,
-            mask=in_statistics,
+            mask=verdict.in_statistics,
             group_sizes=experience.group_sizes,
             areal_compat=areal_compat,
             std_about=extensions.reward_std_about,
         )
     outcome = normalized
     if actor.mask_no_eos_with_zero:
-        outcome = torch.where(truncated, 0.0, normalized)
+        outcome = torch.where(verdict.truncated, 0.0, normalized)
     return ShapedRewards(raw, penalized, scaled, clipped, normalized, outcome)
 
 
@@ -329,12 +327,11 @@ def raw_rewards(
     if extensions.reward_weights is not None:
         weights = components.new_tensor(extensions.reward_weights)
     if len(weights) != components.shape[1]:
-        raise ConfigError(
-            [
-                f"extensions.reward_weights must have {components.shape[1]} entries, one per "
-                f"reward component, got {len(weights)}"
-            ]
+        problem = (
+            f"extensions.reward_weights must have {components.shape[1]} entries, one per reward "
+            f"component, got {len(weights)}"
         )
+        raise ConfigError([problem])
     if extensions.multi_objective_aggregation == "normalize_then_sum":
         norm = actor.reward_norm
         components = normalize_components(
@@ -363,22 +360,21 @@ def policy_logprobs(
         Behaviour and proximal log-probs.
     """
     behaviour = experience.behaviour_logprobs
-    if not actor.use_decoupled_loss and actor.recompute_logprob:
-        behaviour = _present(experience.proximal_logprobs, "proximal_logprobs")
+    recomputed = experience.proximal_logprobs
+    if not actor.use_decoupled_loss and actor.recompute_logprob and recomputed is not None:
+        behaviour = recomputed
     behaviour = torch.where(experience.loss_mask, behaviour, 0.0)
     if not actor.use_decoupled_loss:
         return behaviour, behaviour
     if actor.prox_logp_method in {"loglinear", "reuse_train_logp"}:
         return behaviour, None
-    return behaviour, experience.proximal_logprobs
+    return behaviour, recomputed
 
 
 def estimate_advantages(
     experience: Experience,
-    outcome: Float[Tensor, "B T"],
+    steps: Steps,
     kl: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
-    truncated: Bool[Tensor, " B"],
     actor: ActorConfig,
     *,
     areal_compat: bool,
@@ -388,115 +384,106 @@ def estimate_advantages(
     With `gae_timestep_unit: turn` the KL part stays out of the recursion and is added per position.
 
     Args:
-        experience: Values, turns, lengths, groups.
-        outcome: Outcome reward at its position.
+        experience: Turns and groups.
+        steps: What GAE runs over.
         kl: KL part of the token rewards.
-        mask: Trained positions.
-        truncated: Rows whose value is bootstrapped.
         actor: `discount`, `gae_lambda`, `gae_timestep_unit`, `adv_norm`.
-        areal_compat: Leave running values outside the mask; bootstrap from the last column.
+        areal_compat: Leave running values outside the mask.
 
     Returns:
         Raw and normalized advantages, returns, lambdas.
     """
-    values = experience.values
-    bootstrap = None
-    if values is not None:
-        bootstrap = bootstrap_values(
-            values, experience.lengths, truncated, areal_compat=areal_compat
-        )
-    by_turn = actor.gae_timestep_unit == "turn"
-    turns = _present(experience.turn_ids, "turn_ids") if by_turn else None
-    lambdas, gae_lambda = _lambdas(actor, mask, turns)
+    turns = experience.turn_ids if actor.gae_timestep_unit == "turn" else None
+    lambdas, gae_lambda = _lambdas(actor, steps.mask, turns)
     if turns is not None:
-        estimate = gae_turns(
-            outcome,
-            values,
-            mask,
-            turns,
-            discount=actor.discount,
-            gae_lambda=gae_lambda,
-            bootstrap=bootstrap,
-        )
-        raw, returns = estimate.advantages + kl, estimate.returns
+        by_turn = gae_turns(steps, turns, discount=actor.discount, gae_lambda=gae_lambda)
+        estimate = Gae(by_turn.advantages + kl, by_turn.returns)
     else:
-        estimate = gae_tokens(
-            outcome + kl,
-            values,
-            mask,
-            discount=actor.discount,
-            gae_lambda=gae_lambda,
-            bootstrap=bootstrap,
-        )
-        raw, returns = estimate.advantages, estimate.returns
+        estimate = gae_tokens(steps, discount=actor.discount, gae_lambda=gae_lambda)
+    raw, returns = estimate.advantages, estimate.returns
     if not areal_compat:
-        raw, returns = torch.where(mask, raw, 0.0), torch.where(mask, returns, 0.0)
+        raw, returns = torch.where(steps.mask, raw, 0.0), torch.where(steps.mask, returns, 0.0)
     normalized = raw
     if actor.adv_norm is not None:
         normalized = normalize(
             raw,
             actor.adv_norm,
-            mask=mask,
+            mask=steps.mask,
             group_sizes=experience.group_sizes,
             areal_compat=areal_compat,
         )
     return TokenAdvantages(raw, returns, normalized, lambdas)
 
 
-def _require_inputs(experience: Experience, actor: ActorConfig, *, areal_compat: bool) -> None:
-    """Refuse settings that the experience cannot serve, all at once."""
-    problems = []
-    if actor.kl_ctl > 0 and experience.reference_logprobs is None and not areal_compat:
-        problems.append(
-            f"actor.kl_ctl={actor.kl_ctl} needs log-probs of a reference policy and got none; "
-            "set actor.kl_ctl to 0 or give a `ref` section"
-        )
-    recomputed = actor.use_decoupled_loss and actor.prox_logp_method in {"recompute", "metrics"}
-    if (recomputed or actor.recompute_logprob) and experience.proximal_logprobs is None:
-        problems.append(
-            "actor.use_decoupled_loss and actor.recompute_logprob need recomputed log-probs "
-            "(proximal_logprobs) and got none"
-        )
-    if actor.gae_timestep_unit == "turn" and experience.turn_ids is None:
-        problems.append(
-            "actor.gae_timestep_unit=turn needs turn_ids and got none; set it to token for "
-            "single-turn data"
-        )
-    if problems:
-        raise ConfigError(problems)
-
-
-def _present(tensor: Tensor | None, name: str) -> Tensor:
-    if tensor is None:
-        raise ValueError(f"{name} must be given for these settings, got none")
-    return tensor
-
-
-def _truncated(experience: Experience, *, areal_compat: bool) -> Bool[Tensor, " B"]:
-    if areal_compat:
-        return padded_width_truncation(experience.lengths, experience.loss_mask.shape[1])
-    return experience.truncated
-
-
-def _rows_in_statistics(
+def judge_rows(
     experience: Experience,
     actor: ActorConfig,
     extensions: ExtensionsConfig,
-    truncated: Bool[Tensor, " B"],
     *,
     areal_compat: bool,
-) -> Bool[Tensor, " B"]:
-    """Rows that `reward_norm` counts: scored, trained on, and not cut off where that disqualifies."""
+) -> RowVerdict:
+    """Decide which rows are truncated, which are trained on, which `reward_norm` counts.
+
+    Statistics count rows that are scored, have a trained token, and are not cut off where
+    `mask_no_eos_with_zero` or `truncated_answers: drop` takes their reward away.
+
+    Args:
+        experience: The rollout.
+        actor: `mask_no_eos_with_zero`.
+        extensions: `truncated_answers`.
+        areal_compat: Truncated is what fills the padded width; statistics count every row.
+
+    Returns:
+        The decisions.
+    """
+    mask = experience.loss_mask
+    truncated = experience.truncated
     if areal_compat:
-        return torch.ones_like(truncated)
-    counted = experience.loss_mask.any(1)
-    if experience.reward_components is None:
-        counted = counted & ~experience.rewards.isnan()
-    else:
-        counted = counted & ~experience.reward_components.isnan().all(1)
+        truncated = padded_width_truncation(experience.lengths, mask.shape[1])
+    counted_mask = mask
+    if extensions.truncated_answers != "keep":
+        counted_mask = mask & ~truncated.unsqueeze(1)
+    if areal_compat:
+        return RowVerdict(truncated, torch.ones_like(truncated), counted_mask)
+    in_statistics = mask.any(1) & _scored(experience)
     if actor.mask_no_eos_with_zero or extensions.truncated_answers == "drop":
-        counted = counted & ~truncated
-    return counted
+        in_statistics = in_statistics & ~truncated
+    return RowVerdict(truncated, in_statistics, counted_mask)
+
+
+def missing_inputs(experience: Experience, actor: ActorConfig, *, areal_compat: bool) -> list[str]:
+    """Say what the settings need and the experience lacks, all at once."""
+    recomputed = actor.use_decoupled_loss and actor.prox_logp_method in {"recompute", "metrics"}
+    needs = {
+        f"actor.kl_ctl={actor.kl_ctl} needs log-probs of a reference policy and got none; set "
+        "actor.kl_ctl to 0 or give a `ref` section": actor.kl_ctl > 0
+        and experience.reference_logprobs is None
+        and not areal_compat,
+        "actor.use_decoupled_loss and actor.recompute_logprob need recomputed log-probs "
+        "(proximal_logprobs) and got none": (recomputed or actor.recompute_logprob)
+        and experience.proximal_logprobs is None,
+        "actor.gae_timestep_unit=turn needs turn_ids and got none; set it to token for "
+        "single-turn data": actor.gae_timestep_unit == "turn" and experience.turn_ids is None,
+    }
+    return [message for message, missing in needs.items() if missing]
+
+
+def _scored(experience: Experience) -> Bool[Tensor, " B"]:
+    """Rows with a reward, or with at least one component of it."""
+    if experience.reward_components is None:
+        return ~experience.rewards.isnan()
+    return ~experience.reward_components.isnan().all(1)
+
+
+def _bootstrap(
+    experience: Experience, truncated: Bool[Tensor, " B"], *, areal_compat: bool
+) -> Float[Tensor, " B"] | None:
+    """Value after the end of truncated rows; None without a critic."""
+    if experience.values is None:
+        return None
+    return bootstrap_values(
+        experience.values, experience.lengths, truncated, areal_compat=areal_compat
+    )
 
 
 def _kl_part(

@@ -41,9 +41,10 @@ def staleness_filter(
 ) -> Staleness:
     """Drop or limit what the behaviour policy generated too differently from the proximal one.
 
-    The weight of a position is exp(proximal - behaviour); at sequence level with the ratio metric it
-    is the row's geometric mean. IcePop (token ratio with two bounds) and KPop (token binary_kl) are
-    settings of it. Decoupled objective: AReaL, arXiv 2505.24298 eq. 5; IcePop: arXiv 2510.18855.
+    The weight of a position is exp(proximal - behaviour); at sequence level with the ratio metric
+    it is the row's geometric mean. IcePop (token ratio with two bounds) and KPop (token binary_kl)
+    are settings of it. Decoupled objective: AReaL, arXiv 2505.24298 eq. 5; IcePop: arXiv
+    2510.18855.
 
     Args:
         proximal: Policy at the start of the update.
@@ -142,6 +143,7 @@ def approximate_proximal(
     current: Float[Tensor, "B T"],
     versions: Int[Tensor, "B T"],
     current_version: int,
+    *,
     method: ProximalApproximation = "loglinear",
 ) -> Float[Tensor, "B T"]:
     """Guess the proximal policy's log-probs between the behaviour and the current policy's.
@@ -207,6 +209,7 @@ def off_policy_rows(
     behaviour: Float[Tensor, "B T"],
     advantages: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
+    *,
     threshold: float,
 ) -> Bool[Tensor, "B 1"]:
     """Keep answers that are good or still likely: mean A >= 0 or mean gap <= threshold.
@@ -266,7 +269,7 @@ def _filter_tokens(
         weight = _limit(weight, settings)
     else:
         kept = inside
-    return _staleness(kept, weight, log_ratio, mask, mask & ~inside)
+    return _staleness(kept, weight, log_ratio, touched=mask & ~inside, mask=mask)
 
 
 def _filter_sequences(
@@ -288,7 +291,7 @@ def _filter_sequences(
         weight = torch.where(inside, weight, limited)
     else:
         kept = mask & inside
-    return _staleness(kept, weight, log_ratio, mask, touched)
+    return _staleness(kept, weight, log_ratio, touched=touched, mask=mask)
 
 
 def _aggregate(
@@ -310,8 +313,9 @@ def _staleness(
     kept: Bool[Tensor, "B T"],
     weight: Float[Tensor, "B T"],
     log_ratio: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
+    *,
     touched: Bool[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
 ) -> Staleness:
     fraction = touched.sum() / mask.sum().clamp(min=1)
     return Staleness(

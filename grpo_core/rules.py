@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ValidationError
 
 from grpo_core.config import (
+    LAMBDA_ARGUMENTS,
     ActorConfig,
     NormConfig,
     RejectionSamplingConfig,
@@ -137,8 +138,8 @@ def _sapo_temperatures(config: TrialConfig) -> str | None:
         return None
     name = "sapo_tau_pos" if actor.sapo_tau_pos <= 0 else "sapo_tau_neg"
     return (
-        f"actor.{name}={getattr(actor, name)}: SAPO divides by it, so it has to be > 0; set it near "
-        "1 (paper: 1.0 and 1.05)"
+        f"actor.{name}={getattr(actor, name)}: SAPO divides by it, so it has to be > 0; set it "
+        "near 1 (paper: 1.0 and 1.05)"
     )
 
 
@@ -156,8 +157,8 @@ def _cispo_level(config: TrialConfig) -> str | None:
     if not actor.use_cispo_loss or actor.importance_sampling_level == "token":
         return None
     return (
-        "actor.importance_sampling_level=sequence with actor.use_cispo_loss=true: CISPO weighs each "
-        "token by its own ratio; set actor.importance_sampling_level to token"
+        "actor.importance_sampling_level=sequence with actor.use_cispo_loss=true: CISPO weighs "
+        "each token by its own ratio; set actor.importance_sampling_level to token"
     )
 
 
@@ -268,8 +269,8 @@ def _m2_threshold(config: TrialConfig) -> str | None:
     if threshold is None or threshold >= 0:
         return None
     return (
-        f"actor.m2_threshold={threshold}: a mean of squares is never below 0, so one token would be "
-        "left; set it above 0 (paper: 0.04), or to null"
+        f"actor.m2_threshold={threshold}: a mean of squares is never below 0, so one token would "
+        "be left; set it above 0 (paper: 0.04), or to null"
     )
 
 
@@ -295,14 +296,6 @@ def _lambda_argument(config: TrialConfig) -> str | None:
     )
 
 
-LAMBDA_ARGUMENTS = {
-    "constant_gae_lambda": "value",
-    "vapo_length_adaptive_gae": "alpha",
-    "relative_position_gae_lambda": "q",
-}
-"""The argument that each rule for GAE's lambda needs."""
-
-
 def _reference(config: TrialConfig) -> str | None:
     if config.ref is not None or config.actor.kl_ctl == 0:
         return None
@@ -318,8 +311,8 @@ def _reference_in_loss(config: TrialConfig) -> str | None:
     if config.ref is not None or coefficient == 0:
         return None
     return (
-        f"extensions.kl_loss_coef={coefficient} with ref=null: there is no reference policy to stay "
-        "near; add a `ref` section or set extensions.kl_loss_coef to 0"
+        f"extensions.kl_loss_coef={coefficient} with ref=null: there is no reference policy to "
+        "stay near; add a `ref` section or set extensions.kl_loss_coef to 0"
     )
 
 
@@ -346,9 +339,9 @@ def _filter_without_decoupling(config: TrialConfig) -> str | None:
     if config.actor.rejection_sampling is None or config.actor.use_decoupled_loss:
         return None
     return (
-        "actor.rejection_sampling is set with actor.use_decoupled_loss=false: proximal and behaviour "
-        "policy are then the same, so the filter has nothing to judge; set actor.use_decoupled_loss "
-        "to true, or actor.rejection_sampling to null"
+        "actor.rejection_sampling is set with actor.use_decoupled_loss=false: proximal and "
+        "behaviour policy are then the same, so the filter has nothing to judge; set "
+        "actor.use_decoupled_loss to true, or actor.rejection_sampling to null"
     )
 
 

@@ -1,6 +1,6 @@
 """Compare our maths with reference values: `python tests/golden/check.py DIR`.
 
-DIR holds indices in the format of the golden reference values (JSON with `cases`, arrays in an .npz).
+DIR holds indices in the format of the golden reference values: JSON with `cases`, arrays in .npz.
 Every case goes through the functions that the trainer calls, with `areal_compat` for AReaL's
 sections. Exit status 0: every case is supported and agrees, gradients included.
 """
@@ -140,10 +140,8 @@ def render(report: SectionReport) -> str:
     supported = [outcome for outcome in report.outcomes if outcome.unsupported is None]
     regular = [outcome for outcome in supported if not outcome.rounding_dominated]
     rounded = [outcome for outcome in supported if outcome.rounding_dominated]
-    lines = [
-        f"section {report.name}: {len(report.outcomes)} cases, "
-        f"{sum(not outcome.disagreements for outcome in supported)} agree"
-    ]
+    agreeing = sum(not outcome.disagreements for outcome in supported)
+    lines = [f"section {report.name}: {len(report.outcomes)} cases, {agreeing} agree"]
     if regular:
         lines.append(f"  worst relative error {_worst(regular)}")
     reasons = Counter(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.advantages import (
+    Steps,
     bootstrap_values,
     gae_tokens,
     gae_turns,
@@ -30,7 +31,7 @@ from tests.golden.adapters import Adapter, UnsupportedCaseError, loss_outputs, t
 from tests.golden.packing import pack, unpack
 from tests.golden.store import Case
 
-SURROGATES = {
+SURROGATES: dict[str, dict[str, Any]] = {
     "ppo": {},
     "sapo": {"use_sapo_loss": True},
     "cispo": {"use_cispo_loss": True},
@@ -108,15 +109,13 @@ def gae(case: Case) -> Mapping[str, Tensor]:
     inputs, mask = case.inputs, case.inputs["mask"].bool()
     full = torch.full((len(mask),), mask.shape[1])
     bootstrap = bootstrap_values(inputs["values"], full, inputs["no_eos"], areal_compat=True)
-    shared: dict[str, Any] = {
-        "discount": case.config["discount"],
-        "gae_lambda": inputs.get("lambda_per_sequence", case.config["gae_lambda"]),
-        "bootstrap": bootstrap,
-    }
+    steps = Steps(inputs["rewards"], mask, inputs["values"], bootstrap)
+    discount = case.config["discount"]
+    decay = inputs.get("lambda_per_sequence", case.config["gae_lambda"])
     if case.kind == "gae_turn":
-        result = gae_turns(inputs["rewards"], inputs["values"], mask, inputs["turn_ids"], **shared)
+        result = gae_turns(steps, inputs["turn_ids"], discount=discount, gae_lambda=decay)
     else:
-        result = gae_tokens(inputs["rewards"], inputs["values"], mask, **shared)
+        result = gae_tokens(steps, discount=discount, gae_lambda=decay)
     return {"advantages": result.advantages, "returns": result.returns}
 
 
@@ -139,12 +138,10 @@ def gae_lambda(case: Case) -> Mapping[str, Tensor]:
 def loss(case: Case) -> Mapping[str, Tensor]:
     settings = {name: case.config[name] for name in LOSS_SETTINGS if name in case.config}
     filtered = case.config.get("rejection_sampling")
-    actor = ActorConfig(
-        **settings,
-        **SURROGATES[case.config["surrogate"]],
-        use_decoupled_loss=True,
-        rejection_sampling=None if filtered is None else _filter_settings(filtered),
-    )
+    settings |= SURROGATES[case.config["surrogate"]] | {"use_decoupled_loss": True}
+    if filtered is not None:
+        settings["rejection_sampling"] = _filter_settings(filtered)
+    actor = ActorConfig.model_validate(settings)
     boundaries = case.inputs.get("cu_seqlens")
     inputs = _padded(case)
     mask = inputs["mask"].bool()
@@ -192,9 +189,9 @@ def proximal_approximations(case: Case) -> Mapping[str, Tensor]:
     arguments = (inputs["old_logp"], inputs["logprobs"], inputs["versions"])
     version = case.config["current_version"]
     return {
-        "prox_loglinear": approximate_proximal(*arguments, version, "loglinear"),
-        "prox_linear": approximate_proximal(*arguments, version, "linear"),
-        "prox_rollout": approximate_proximal(*arguments, version, "rollout"),
+        "prox_loglinear": approximate_proximal(*arguments, version, method="loglinear"),
+        "prox_linear": approximate_proximal(*arguments, version, method="linear"),
+        "prox_rollout": approximate_proximal(*arguments, version, method="rollout"),
     }
 
 

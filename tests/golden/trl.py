@@ -10,11 +10,12 @@ from torch import Tensor
 from grpo_core.config import (
     ActorConfig,
     ExtensionsConfig,
+    Level,
     NormConfig,
     SamplerCorrectionConfig,
     VespoConfig,
 )
-from grpo_core.losses import loss_denominator, policy_loss
+from grpo_core.losses import Aggregation, loss_denominator, policy_loss
 from grpo_core.pipeline import Experience, PipelineResult, run_pipeline
 from grpo_core.rewards import combine_components
 from tests.golden.adapters import UnsupportedCaseError
@@ -27,7 +28,7 @@ RESIDUE = 2e-3
 NO_LIMIT = 1e30
 """TRL does not clip rewards."""
 
-AGGREGATIONS = {
+AGGREGATIONS: dict[str, Aggregation] = {
     "grpo": "sequence-mean",
     "sapo": "sequence-mean",
     "luspo": "sequence-sum",
@@ -39,13 +40,13 @@ AGGREGATIONS = {
 }
 OVER_GENERATION_BATCH = frozenset({"dapo", "cispo", "vespo"})
 """Loss types that TRL divides by the token count of the whole generation batch."""
-STD_LEVELS = {"group": "group", "batch": "batch", "none": None}
+STD_LEVELS: dict[str, Level | None] = {"group": "group", "batch": "batch", "none": None}
 
 
 def trl_grpo(case: Case) -> Mapping[str, Tensor]:
     actor, extensions = trl_settings(case.config)
     result = run_pipeline(_experience(case), actor, extensions=extensions)
-    # A constant group's advantages are rounding residue in TRL; the loss is compared on equal terms.
+    # A constant group's advantages are rounding residue in TRL: compare the loss on equal terms.
     theirs = case.outputs["advantages"]
     constant = constant_rows(case) & ((theirs - result.normalized).abs() <= RESIDUE)
     given = torch.where(constant, theirs, result.normalized)
