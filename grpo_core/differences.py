@@ -174,8 +174,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         key="actor.m2_threshold",
         areal="Tokens that M2PO drops also leave the denominator.",
         ours="The denominator counts them.",
-        reason="The paper averages over all tokens, as a clip does; otherwise dropping tokens makes "
-        "the step of the others larger.",
+        reason="The paper averages over all tokens, as a clip does; otherwise dropping tokens "
+        "makes the step of the others larger.",
         source="M2PO, arXiv 2510.01161 eq. 5, footnote 2; " + AREAL,
     ),
     Difference(
