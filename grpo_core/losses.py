@@ -6,7 +6,7 @@ staleness weight, the KL term and the denominator are the same for all of them.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, assert_never
+from typing import Any, Literal, TypeVar, assert_never
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,9 +24,6 @@ from grpo_core.rejection import (
     staleness_filter,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Aggregation = Literal["token-mean", "sequence-mean", "sequence-sum", "constant"]
 Outside = Literal["safe", "zero", "raw"]
 LossName = Literal["ppo", "sapo", "cispo", "vespo"]
@@ -40,7 +37,7 @@ VESPO_SMALLEST_RATIO = 1e-8
 
 NO_EXTENSIONS = ExtensionsConfig()
 
-Record = TypeVar("Record", bound="DataclassInstance")
+Record = TypeVar("Record")
 
 
 def take_rows(
@@ -56,12 +53,14 @@ def take_rows(
     Returns:
         The same record with fewer rows.
     """
-    changes: dict[str, Any] = dict.fromkeys(dropped)
-    for field in fields(record):
-        value = getattr(record, field.name)
+    source: Any = record
+    changes: dict[str, Tensor | None] = dict.fromkeys(dropped)
+    for field in fields(source):
+        value = getattr(source, field.name)
         if isinstance(value, Tensor) and field.name not in dropped:
             changes[field.name] = value[index]
-    return replace(record, **changes)
+    taken: Record = replace(source, **changes)
+    return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class LossInputs:
     current_version: int | None = None
     """Version being trained, for `prox_logp_method: loglinear`."""
 
-    def rows(self, index: Int[Tensor, " b"]) -> Self:
+    def rows(self, index: Int[Tensor, " b"]) -> "LossInputs":
         """Take a minibatch of rows."""
         return take_rows(self, index)
 

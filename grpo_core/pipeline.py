@@ -7,7 +7,6 @@ The trainer, replay and the golden checker all go through `run_pipeline`.
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -71,7 +70,7 @@ class Experience:
     reward_components: Float[Tensor, "B F"] | None = None
     """One column per reward function, NaN where not scored; replaces `rewards`."""
 
-    def rows(self, index: Int[Tensor, " b"]) -> Self:
+    def rows(self, index: Int[Tensor, " b"]) -> "Experience":
         """Take a subset of rows, without group sizes: the caller knows which groups are whole."""
         return take_rows(self, index, dropped=frozenset({"group_sizes"}))
 
@@ -138,7 +137,7 @@ class PipelineResult:
             current_version=self.current_version,
         )
 
-    def rows(self, index: Int[Tensor, " b"]) -> Self:
+    def rows(self, index: Int[Tensor, " b"]) -> "PipelineResult":
         """Take a subset of rows."""
         return take_rows(self, index)
 

@@ -239,9 +239,11 @@ def row_mean(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor
 def _binary_kl(
     proximal: Float[Tensor, "B T"], behaviour: Float[Tensor, "B T"]
 ) -> Float[Tensor, "B T"]:
-    p = behaviour.exp().clamp(PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR)
-    q = proximal.exp().clamp(PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR)
-    return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+    p, q = behaviour.exp(), proximal.exp()
+    not_p = (-torch.expm1(behaviour)).clamp(min=PROBABILITY_FLOOR)
+    not_q = (-torch.expm1(proximal)).clamp(min=PROBABILITY_FLOOR)
+    taken = p * (p.clamp(min=PROBABILITY_FLOOR) / q.clamp(min=PROBABILITY_FLOOR)).log()
+    return taken + not_p * (not_p / not_q).log()
 
 
 def _within(metric: Float[Tensor, "*B"], settings: RejectionSamplingConfig) -> Bool[Tensor, "*B"]:
