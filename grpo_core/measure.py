@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from grpo_core.advantages import gae_tokens
+from grpo_core.advantages import Steps, gae_tokens
 from grpo_core.config import ActorConfig, TrialConfig
 from grpo_core.kl import kl_estimate
 from grpo_core.losses import PolicyLoss
@@ -110,9 +110,7 @@ def measure_kl_share(result: PipelineResult, actor: ActorConfig) -> float:
     if actor.kl_ctl == 0:
         return 0.0
     part = gae_tokens(
-        result.kl_rewards,
-        None,
-        result.counted_mask,
+        Steps(rewards=result.kl_rewards, mask=result.counted_mask),
         discount=actor.discount,
         gae_lambda=actor.gae_lambda if isinstance(actor.gae_lambda, float) else result.gae_lambda,
     )

@@ -3,7 +3,8 @@
     STORAGE/SWEEP/sweep.json         what was asked: name, content hash, trials in order
     STORAGE/SWEEP/trials/ID.jsonl    every step of a trial, once, in order
     STORAGE/SWEEP/trials/ID.json     how the trial ended, with its diagnosis
-    STORAGE/SWEEP/tune/              Ray Tune's own state (checkpoints, resume)
+    STORAGE/SWEEP/checkpoints/ID/    a running trial's checkpoint, written by its worker
+    STORAGE/SWEEP/tune/              Ray Tune's own state, never read
     STORAGE/SWEEP/report/            tables and figures
 
 Everything else (MLflow, tables, verdicts) is derived from it and can be made again. A line that was cut
@@ -39,6 +40,8 @@ class TrialEnd:
     """The judge's pass rate before training."""
     final: float | None
     """The judge's pass rate after training."""
+    kl_reference: float | None = None
+    """Last measured KL to the reference, nats per token."""
     error: str | None = None
     """What a failed trial raised."""
 
@@ -96,6 +99,10 @@ class SweepRecord:
         fields = {name: getattr(header, name) for name in header.__slots__}
         trials = [trial.to_json() for trial in header.trials]
         _write_in_one_piece(self.folder / "sweep.json", fields | {"trials": trials})
+
+    def checkpoint(self, trial_id: str) -> Path:
+        """Where a trial keeps its checkpoint while it runs."""
+        return self.folder / "checkpoints" / trial_id
 
     def exists(self) -> bool:
         """A sweep was started in this folder."""

@@ -153,7 +153,7 @@ class RayTrial(tune.Trainable):
     @override
     def step(self) -> dict[str, Any]:
         chunk = self._run.advance()
-        return chunk.to_json() | {"trial": self._id, tune.result.DONE: chunk.finished}
+        return chunk.to_json() | {tune.result.DONE: chunk.finished}
 
     @override
     def save_checkpoint(self, checkpoint_dir: str) -> None:
@@ -164,7 +164,7 @@ class RayTrial(tune.Trainable):
         """Nothing: TrialRun finds its own checkpoint."""
 
     def _begin(self, config: dict[str, Any]) -> None:
-        self._id: str = config["trial"]
+        spec = config["spec"]
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        trial_config = TrialConfig.model_validate(config["config"])
-        self._run = TrialRun(trial_config, Path(config["checkpoint"]), device=device)
+        trial_config = TrialConfig.model_validate(spec["config"])
+        self._run = TrialRun(trial_config, Path(spec["checkpoint"]), device=device)

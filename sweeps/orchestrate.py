@@ -1,0 +1,246 @@
+"""The Tune experiment: Ray schedules the trials that the record still lacks.
+
+Tune is given only trials that have not ended; each finds its own checkpoint. A sweep is therefore
+resumed by running it again, whatever was killed, and Tune's own saved state is never read.
+`sweeps.environment.prepare_ray` has to run before this module is imported.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import ray
+from ray import tune
+from ray.tune.experiment import Trial
+from typing_extensions import override
+
+from grpo_core.errors import GrpoError
+from grpo_core.metrics import StepMetrics
+from sweeps.plan import TrialSpec
+from sweeps.record import SweepRecord, TrialEnd
+from sweeps.trace import trace_of
+from sweeps.trial import Chunk, RayTrial
+from sweeps.verdict import diagnose
+
+RETRIES = 3
+"""Times that a trial is started again after its process died."""
+
+
+class Listener(Protocol):
+    """Somebody who watches a sweep."""
+
+    def trial_started(self, trial_id: str) -> None:
+        """A trial has a process now."""
+        ...
+
+    def trial_advanced(self, trial_id: str, steps: list[StepMetrics]) -> None:
+        """New steps of a trial are in the record."""
+        ...
+
+    def trial_ended(self, trial_id: str, end: TrialEnd) -> None:
+        """The end of a trial is in the record."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one trial occupies, and how many run at once."""
+
+    cpus_per_trial: float = 1.0
+    """CPU cores."""
+    gpus_per_trial: float = 0.0
+    """GPUs, fractions allowed."""
+    max_concurrent: int | None = None
+    """Most trials at once; None: as many as the cluster has room for."""
+
+
+def run_trials(
+    record: SweepRecord,
+    resources: Resources,
+    listeners: list[Listener],
+    hours: float | None = None,
+) -> None:
+    """Run every planned trial that has not ended; returns when all have, or when stopped.
+
+    Args:
+        record: The sweep; its header says what to run.
+        resources: What a trial occupies.
+        listeners: Told about every event, in the driver's loop.
+        hours: Wall-clock limit; trials that have not ended by then are left unfinished.
+
+    Raises:
+        GrpoError: Ray cannot be started, or no node can ever hold one trial.
+    """
+    header = record.header()
+    left_out = set(header.not_run)
+    todo = [s for s in header.trials if s.id not in left_out and record.end(s.id) is None]
+    if not todo:
+        return
+    with _ray(resources):
+        _check_room(resources)
+        callback = RecordCallback(record, {spec.id: spec for spec in todo}, listeners)
+        tuner = tune.Tuner(
+            tune.with_resources(
+                RayTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial}
+            ),
+            param_space={"spec": tune.grid_search([_trial_config(record, spec) for spec in todo])},
+            tune_config=tune.TuneConfig(
+                max_concurrent_trials=resources.max_concurrent or 0,
+                reuse_actors=True,
+                time_budget_s=None if hours is None else hours * 3600,
+                trial_dirname_creator=_directory_name,
+            ),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=str(record.folder.resolve()),
+                verbose=0,
+                callbacks=[callback],
+                failure_config=tune.FailureConfig(max_failures=RETRIES),
+            ),
+        )
+        tuner.fit()
+
+
+class RecordCallback(tune.Callback):
+    """Writes what trials report into the record and tells the listeners.
+
+    Tune pickles its callbacks for a resume that we never make; what can't be pickled is left out.
+    """
+
+    def __init__(
+        self, record: SweepRecord, specs: dict[str, TrialSpec], listeners: list[Listener]
+    ) -> None:
+        self._record, self._specs, self._listeners = record, specs, listeners
+        self._started: dict[str, float] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    @override
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        trial_id = _id_of(trial)
+        self._started.setdefault(trial_id, time.time())
+        for listener in self._listeners:
+            listener.trial_started(trial_id)
+
+    @override
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: list[Trial],
+        trial: Trial,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
+        chunk = Chunk.from_json(result)
+        trial_id = _id_of(trial)
+        fresh = self._record.append_steps(trial_id, chunk.steps)
+        if fresh:
+            for listener in self._listeners:
+                listener.trial_advanced(trial_id, list(chunk.steps[-fresh:]))
+        if chunk.finished:
+            self._end(trial_id, chunk.error, chunk)
+
+    @override
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        error = trial.get_error()
+        self._end(_id_of(trial), f"the trial's process failed {RETRIES + 1} times: {error}", None)
+
+    def _end(self, trial_id: str, error: str | None, chunk: Chunk | None) -> None:
+        # Ray reports a trial's last result twice; the second changes nothing.
+        if self._record.end(trial_id) is not None:
+            return
+        started = self._started.get(trial_id, time.time())
+        end = conclude_trial(
+            self._record.steps(trial_id), self._specs[trial_id], started, error=error, chunk=chunk
+        )
+        self._record.finish(trial_id, end)
+        shutil.rmtree(self._record.checkpoint(trial_id), ignore_errors=True)
+        for listener in self._listeners:
+            listener.trial_ended(trial_id, end)
+
+
+def conclude_trial(
+    steps: list[StepMetrics],
+    spec: TrialSpec,
+    started: float,
+    *,
+    error: str | None,
+    chunk: Chunk | None,
+) -> TrialEnd:
+    """How a trial ended, with the diagnosis of its whole curve."""
+    initial = None if chunk is None else chunk.initial
+    prompts = spec.config["evaluation"]["prompts"]
+    looks = [step.kl_reference for step in steps if step.kl_reference is not None]
+    finished = error is None and bool(steps)
+    return TrialEnd(
+        status="failed" if error is not None else "finished",
+        diagnosis=diagnose(trace_of(steps, initial=initial, judge_prompts=prompts)),
+        seconds=0.0 if chunk is None else chunk.seconds,
+        started=started,
+        initial=initial,
+        final=steps[-1].eval_pass_rate if finished else None,
+        kl_reference=looks[-1] if looks else None,
+        error=error,
+    )
+
+
+def _trial_config(record: SweepRecord, spec: TrialSpec) -> dict[str, Any]:
+    checkpoint = record.checkpoint(spec.id).resolve()
+    return {"trial": spec.id, "config": spec.config, "checkpoint": str(checkpoint)}
+
+
+def _id_of(trial: Trial) -> str:
+    return str(trial.config["spec"]["trial"])
+
+
+def _directory_name(trial: Trial) -> str:
+    return _id_of(trial)
+
+
+def _check_room(resources: Resources) -> None:
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    fits = any(
+        node.get("CPU", 0) >= resources.cpus_per_trial
+        and node.get("GPU", 0) >= resources.gpus_per_trial
+        for node in nodes
+    )
+    if not fits:
+        have = ", ".join(f"{n.get('CPU', 0):g} CPU / {n.get('GPU', 0):g} GPU" for n in nodes)
+        raise GrpoError(
+            f"no node has {resources.cpus_per_trial:g} CPU and {resources.gpus_per_trial:g} GPU for one "
+            f"trial (nodes: {have}); lower --cpus-per-trial or --gpus-per-trial"
+        )
+
+
+@contextlib.contextmanager
+def _ray(resources: Resources) -> Iterator[None]:
+    """Join the cluster that RAY_ADDRESS or a job names, else start Ray on this machine."""
+    if ray.is_initialized():
+        yield
+        return
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    joining = bool(os.environ.get("RAY_ADDRESS"))
+    local = {} if joining else {"include_dashboard": False, "num_cpus": _local_cpus(resources)}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise GrpoError(f"Ray cannot be started or joined: {error}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _local_cpus(resources: Resources) -> int:
+    """One core per trial that may run at once; at least what one trial asks for."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores, int(resources.cpus_per_trial))

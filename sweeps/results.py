@@ -1,0 +1,233 @@
+"""The results of a sweep: verdicts and intervals by configuration, the recommendation and its reason."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sweeps.findings import Diagnosis
+from sweeps.plan import TrialSpec
+from sweeps.record import SweepRecord, TrialEnd
+from sweeps.statistics import Interval, seed_intervals
+from sweeps.verdict import ConfigurationVerdict, conclude
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """One trial that has ended."""
+
+    spec: TrialSpec
+    """What was run."""
+    end: TrialEnd
+    """How it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationResult:
+    """All seeds of one configuration."""
+
+    name: str
+    """Its levels, for people."""
+    config_hash: str
+    """8 hex characters."""
+    swept: dict[str, Any]
+    """Dotted key -> value of the swept settings."""
+    verdict: ConfigurationVerdict
+    """What its seeds say together."""
+    final: Interval | None
+    """The judge's pass rate after training, over seeds; None if no seed got that far."""
+    trials: tuple[TrialResult, ...]
+    """Its trials that have ended, by seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A sweep's outcome."""
+
+    sweep: str
+    """Name of the sweep."""
+    question: str
+    """What it was to answer."""
+    configurations: tuple[ConfigurationResult, ...]
+    """In plan order."""
+    recommended: ConfigurationResult | None
+    """The best configuration that is healthy on every seed."""
+    reason: str
+    """Why it, and not the runner-up; or why none."""
+    not_run: tuple[TrialSpec, ...]
+    """Planned trials that have not ended."""
+    failed: tuple[TrialResult, ...]
+    """Trials that raised."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented shape of `sweeps results --json`."""
+        return {
+            "sweep": self.sweep,
+            "configurations": [_configuration_json(c) for c in self.configurations],
+            "recommended": None if self.recommended is None else self.recommended.config_hash,
+            "reason": self.reason,
+            "not_run": [spec.id for spec in self.not_run],
+        }
+
+
+def load_results(record: SweepRecord) -> Results:
+    """Read and judge everything that a sweep has recorded so far."""
+    header = record.header()
+    ends = {spec.id: record.end(spec.id) for spec in header.trials}
+    configurations: dict[str, list[TrialSpec]] = {}
+    for spec in header.trials:
+        configurations.setdefault(spec.config_hash, []).append(spec)
+    planned = {
+        config: [TrialResult(spec, end) for spec in specs if (end := ends[spec.id])]
+        for config, specs in configurations.items()
+    }
+    judged = [
+        (specs[0], trials, conclude([trial.end.diagnosis for trial in trials]))
+        for specs, trials in zip(configurations.values(), planned.values(), strict=True)
+    ]
+    intervals = _intervals(judged)
+    results = tuple(
+        ConfigurationResult(
+            name=spec.configuration,
+            config_hash=spec.config_hash,
+            swept=spec.swept,
+            verdict=verdict,
+            final=intervals[i],
+            trials=tuple(trials),
+        )
+        for i, (spec, trials, verdict) in enumerate(judged)
+    )
+    seeds = {config: len(specs) for config, specs in configurations.items()}
+    recommended, reason = recommend(results, seeds)
+    return Results(
+        sweep=header.name,
+        question=header.question,
+        configurations=results,
+        recommended=recommended,
+        reason=reason,
+        not_run=tuple(spec for spec in header.trials if ends[spec.id] is None),
+        failed=tuple(t for trials in planned.values() for t in trials if t.end.status == "failed"),
+    )
+
+
+def recommend(
+    configurations: tuple[ConfigurationResult, ...], seeds: dict[str, int]
+) -> tuple[ConfigurationResult | None, str]:
+    """The configuration with the highest lower end among those healthy on every planned seed.
+
+    Differences within the noise between seeds are ties and said to be; among tied configurations
+    the one that paid least KL per pass gained comes first.
+    """
+    healthy = [
+        c
+        for c in configurations
+        if c.final is not None
+        and c.verdict.outcome == "healthy"
+        and c.verdict.healthy == seeds[c.config_hash]
+    ]
+    if not healthy:
+        return None, "no configuration is healthy on every seed"
+    ranked = sorted(healthy, key=lambda c: (-_low(c), c.name))
+    tied = [c for c in ranked if c.final is not None and c.final.high >= _mean(ranked[0])]
+    best = min(tied, key=lambda c: (_kl_per_pass(c), -_low(c)))
+    return best, _reason(best, [c for c in ranked if c is not best], tied)
+
+
+def _reason(
+    best: ConfigurationResult, others: list[ConfigurationResult], tied: list[ConfigurationResult]
+) -> str:
+    seeds = best.verdict.seeds
+    own = f"{best.name}: healthy on {seeds} of {seeds} seeds, final pass rate {_shown(best)}"
+    if not others:
+        return f"{own}; no other configuration is healthy on every seed"
+    rivals = [c for c in tied if c is not best]
+    if not rivals:
+        return f"{own}; the runner-up, {others[0].name}, has {_shown(others[0])}"
+    names = ", ".join(c.name for c in rivals)
+    return (
+        f"{own}. Tied within the noise between seeds with {names}; it comes first because it paid the "
+        f"least KL for what it gained ({_kl_per_pass(best):.2f} nats/token per unit of pass rate, "
+        f"{rivals[0].name}: {_kl_per_pass(rivals[0]):.2f})"
+    )
+
+
+def _shown(configuration: ConfigurationResult) -> str:
+    interval = configuration.final
+    if interval is None:
+        return "none"
+    return f"{interval.mean:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def _low(configuration: ConfigurationResult) -> float:
+    return -1.0 if configuration.final is None else configuration.final.low
+
+
+def _mean(configuration: ConfigurationResult) -> float:
+    return -1.0 if configuration.final is None else configuration.final.mean
+
+
+def _kl_per_pass(configuration: ConfigurationResult) -> float:
+    """KL to the reference at the end, per unit of pass rate gained, mean over seeds."""
+    paid = [
+        trial.end.kl_reference / max(trial.end.final - trial.end.initial, 0.01)
+        for trial in configuration.trials
+        if trial.end.kl_reference is not None
+        and trial.end.final is not None
+        and trial.end.initial is not None
+    ]
+    return float(np.mean(paid)) if paid else float("inf")
+
+
+def _intervals(
+    judged: list[tuple[TrialSpec, list[TrialResult], ConfigurationVerdict]],
+) -> list[Interval | None]:
+    """Intervals with the spread between seeds pooled within each class of outcome."""
+    intervals: list[Interval | None] = [None] * len(judged)
+    finals = [[t.end.final for t in trials if t.end.final is not None] for _, trials, _ in judged]
+    for outcome in {verdict.outcome for _, _, verdict in judged}:
+        members = [i for i, (_, _, v) in enumerate(judged) if v.outcome == outcome and finals[i]]
+        if not members:
+            continue
+        prompts = judged[members[0]][0].config["evaluation"]["prompts"]
+        pooled = seed_intervals([finals[i] for i in members], trials_per_value=prompts)
+        for i, interval in zip(members, pooled, strict=True):
+            intervals[i] = interval
+    return intervals
+
+
+def _configuration_json(result: ConfigurationResult) -> dict[str, Any]:
+    final = result.final
+    verdict = result.verdict
+    return {
+        "config": result.name,
+        "swept": result.swept,
+        "hash": result.config_hash,
+        "verdict": {
+            "outcome": verdict.outcome,
+            "healthy": verdict.healthy,
+            "seeds": verdict.seeds,
+            "symptom": verdict.symptom,
+            "stage": verdict.stage,
+            "onset": verdict.onset,
+        },
+        "final": None
+        if final is None
+        else {"mean": final.mean, "low": final.low, "high": final.high},
+        "trials": [_trial_json(trial) for trial in result.trials],
+    }
+
+
+def _trial_json(trial: TrialResult) -> dict[str, Any]:
+    diagnosis: Diagnosis = trial.end.diagnosis
+    return {
+        "id": trial.spec.id,
+        "seed": trial.spec.seed,
+        "outcome": diagnosis.outcome,
+        "state": diagnosis.state,
+        "symptom": diagnosis.symptom,
+        "stage": diagnosis.stage,
+        "onset": diagnosis.onset,
+        "final": trial.end.final,
+        "message": diagnosis.message,
+        "error": trial.end.error,
+    }
