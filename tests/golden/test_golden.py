@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def test_disagreement_fails_the_check(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
 )
 def test_what_we_do_not_have_is_reported_as_unsupported(
-    change: dict[str, object], reason: str
+    change: dict[str, Any], reason: str
 ) -> None:
     outcome = check_case(replace(hand_case("hand-norm-grpo"), **change))
     assert outcome.unsupported is not None
@@ -98,12 +99,12 @@ def test_the_folder_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param([torch.nan], [torch.nan], 0.0, id="both-nan"),
         pytest.param([torch.nan], [1.0], torch.inf, id="one-nan"),
         pytest.param([torch.inf], [torch.inf], 0.0, id="both-infinite"),
-        # 1e-6 / (0 + 1e-6 / 1e-5)
         pytest.param([1e-6], [0.0], 1e-5, id="absolute"),
         pytest.param([1.0, 1.0], [1.0], torch.inf, id="shape"),
     ],
 )
 def test_relative_error_by_hand(ours: list[float], theirs: list[float], error: float) -> None:
+    # The denominator is |theirs| plus 1e-6 / 1e-5.
     found = relative_error(torch.tensor(ours), torch.tensor(theirs), 1e-5)
     assert found == pytest.approx(error, rel=1e-5)
 
@@ -124,4 +125,6 @@ def test_areal_defaults_are_ours() -> None:
     assert (actor.sapo_tau_pos, actor.sapo_tau_neg, actor.max_new_tokens) == (1.0, 1.05, 1024)
     assert (actor.discount, actor.gae_lambda, actor.gae_timestep_unit) == (1.0, 1.0, "token")
     assert actor.eps_clip_higher is actor.c_clip is actor.m2_threshold is None
-    assert actor.reward_norm is actor.adv_norm is actor.rejection_sampling is None
+    assert actor.reward_norm is None
+    assert actor.adv_norm is None
+    assert actor.rejection_sampling is None

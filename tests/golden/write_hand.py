@@ -30,22 +30,22 @@ class HandCase:
     note: str
 
 
-def floats(*values: Any) -> Array:
-    """One array of float32."""
+def floats(*values: object) -> Array:
+    """One array of float32; a single nested list is the array itself."""
     return np.array(values[0] if len(values) == 1 else values, dtype=np.float32)
 
 
-def integers(*values: Any) -> Array:
+def integers(*values: object) -> Array:
     """One array of int64."""
     return np.array(values[0] if len(values) == 1 else values, dtype=np.int64)
 
 
-def flags(*values: Any) -> Array:
-    """One array of bool."""
-    return np.array(values[0] if len(values) == 1 else values, dtype=bool)
+def flags(*values: object) -> Array:
+    """One array of bool, from ones and zeros."""
+    return np.array(values, dtype=bool)
 
 
-def norm(mean: str | None, std: str | None, **more: Any) -> dict[str, Any]:
+def norm(mean: str | None, std: str | None, **more: object) -> dict[str, Any]:
     """Settings of a normalization."""
     base = {"mean_level": mean, "std_level": std, "mean_leave1out": False, "std_unbiased": True}
     return {"norm": base | {"eps": 0.0, "group_size": 2} | more}
@@ -125,7 +125,7 @@ ADVANTAGES = (
             "rewards": floats([[0.0, 100.0, 1.0, 0.0]]),
             "values": floats([[0.5, 8.0, 0.25, 2.0]]),
             "mask": floats([[1.0, 0.0, 1.0, 0.0]]),
-            "no_eos": flags([True]),
+            "no_eos": flags(1),
         },
         {
             "advantages": floats([[1 / 16, 7 / 4, 7 / 4, 0.0]]),
@@ -142,7 +142,7 @@ ADVANTAGES = (
             "values": floats([[3.0, 8.0, 8.0, 5.0]]),
             "mask": floats([[1.0, 1.0, 0.0, 1.0]]),
             "turn_ids": np.array([[0, 0, -1, 1]], dtype=np.int32),
-            "no_eos": flags([False]),
+            "no_eos": flags(0),
         },
         {"advantages": floats([[1.0, 1.0, 0.0, -1.0]]), "returns": floats([[4.0, 4.0, 8.0, 4.0]])},
         "turn 1: 4 - 5; turn 0: 2 + 5/2 - 3 - 1/2",
@@ -154,7 +154,7 @@ PPO_INPUTS = {
     "logprobs": floats([[-1.0 + LOG_2, -1.0 - LOG_2, -1.0 + LOG_2, 7.0]]),
     "prox_logp": floats([[-1.0, -1.0, -1.0, 0.0]]),
     "advantages": floats([[1.0, 1.0, -1.0, 5.0]]),
-    "mask": flags([[True, True, True, False]]),
+    "mask": flags([1, 1, 1, 0]),
 }
 
 LOSSES = (
@@ -166,8 +166,8 @@ LOSSES = (
         {
             "loss": floats(-1.2 / 3 - 0.5 / 3 + 1.5 / 3).reshape(()),
             "grad_logprobs": floats([[0.0, -0.5 / 3, 0.0, 0.0]]),
-            "clip_mask": flags([[True, False, False, False]]),
-            "dual_clip_mask": flags([[False, False, True, False]]),
+            "clip_mask": flags([1, 0, 0, 0]),
+            "dual_clip_mask": flags([0, 0, 1, 0]),
             "n_valid_tokens": np.array(3.0),
         },
         "ratios 2, 1/2, 2: clipped at 1.2; 1/2 kept; loss 2 of the bad token capped at 1.5",
@@ -184,7 +184,7 @@ LOSSES = (
         {
             "loss": floats(-4 / 3 + 2 / 3).reshape(()),
             "grad_logprobs": floats([[-4 / 3, 0.0, 2 / 3, 0.0]]),
-            "behave_mask": flags([[True, False, True, False]]),
+            "behave_mask": flags([1, 0, 1, 0]),
             "behave_weight": floats([[2.0, 0.0, 1.0, 0.0]]),
             "filtered_fraction": np.array(1 / 3),
         },
@@ -198,7 +198,7 @@ LOSSES = (
             "logprobs": floats([[-1.0, -1.0]]),
             "old_logp": floats([[-1.0, -1.0]]),
             "advantages": floats([[3.0, -3.0]]),
-            "mask": flags([[True, True]]),
+            "mask": flags([1, 1]),
         },
         {
             "loss": floats(-0.75).reshape(()),
@@ -221,7 +221,7 @@ LOSSES = (
             "prox_logp": floats([[-1.0 - LOG_2, -3.0]]),
             "old_logp": floats([[-1.0 - LOG_2, -3.0]]),
             "advantages": floats([[2.0, 1.0]]),
-            "mask": flags([[True, True]]),
+            "mask": flags([1, 1]),
         },
         {"loss": floats(3.0).reshape(()), "grad_logprobs": floats([[-1.5, -0.5]])},
         "weights min(2, 1.5) and 1: (1.5 * 2 * 1 + 3) / 2",
@@ -234,12 +234,12 @@ LOSSES = (
             "value": floats([[2.0, 1.25]]),
             "old_value": floats([[1.0, 1.0]]),
             "target_value": floats([[3.0, 3.0]]),
-            "mask": flags([[True, True]]),
+            "mask": flags([1, 1]),
         },
         {
             "loss": floats((1.125 + 1.53125) / 2).reshape(()),
             "grad_value": floats([[0.0, -0.875]]),
-            "clip_mask": flags([[True, False]]),
+            "clip_mask": flags([1, 0]),
         },
         "2 is clipped to 1.5: 1.5^2 / 2; 1.25 is inside: 1.75^2 / 2",
     ),
@@ -276,7 +276,7 @@ TRL_OPTIONS = {
 TRL_INPUTS = {
     "prompt_lengths": integers(1, 1),
     "completion_lengths": integers(1, 2),
-    "ends_with_eos": flags(True, True),
+    "ends_with_eos": flags(1, 1),
     "rewards_per_func": floats([[1.0], [0.0]]),
     "logps": floats([[-1.0, -9.0], [-1.0, -1.0]]),
 }
@@ -304,7 +304,7 @@ WHOLE = (
             "rewards": floats(3.0, 1.0),
             "group_sizes": integers([2]),
             "new_logprobs": floats([[-1.0, -1.0, 9.0], [-1.0, 9.0, 9.0]]),
-            "ends_with_eos": flags(True, True),
+            "ends_with_eos": flags(1, 1),
         },
         {
             "normalized_rewards": floats(1.0, -1.0),

@@ -247,10 +247,10 @@ def test_value_loss_settings_reach_its_gradient(name: str, values: tuple[Any, An
             kind=value if name == "value_loss" else "mse",
         )
         gradients.append(torch.autograd.grad(loss.loss, current)[0])
-    assert not torch.allclose(*gradients, rtol=1e-4, atol=1e-7)
+    assert not torch.allclose(gradients[0], gradients[1], rtol=1e-4, atol=1e-7)
 
 
-def _gradient(knob: Knob, value: Any) -> Tensor:
+def _gradient(knob: Knob, value: object) -> Tensor:
     """Gradient with one setting at one value; the first scenario seed is as good as any."""
     scenario = make(1)
     if knob.critic:
@@ -270,7 +270,7 @@ def _with_components(rollout: Experience) -> Experience:
     return replace(rollout, reward_components=components)
 
 
-def _set(settings: dict[str, Any], key: str, value: Any) -> None:
+def _set(settings: dict[str, Any], key: str, value: object) -> None:
     *parents, name = key.split(".")
     for parent in parents:
         settings = settings.setdefault(parent, {})

@@ -75,7 +75,7 @@ def test_permuting_groups_permutes_results(name: str, seed: int, order: list[int
 
 @given(seed=SEEDS, leave_one_out=st.booleans(), std=st.sampled_from(["group", "batch", None]))
 @FEW
-def test_group_means_are_zero(seed: int, leave_one_out: bool, std: str | None) -> None:
+def test_group_means_are_zero(*, seed: int, leave_one_out: bool, std: str | None) -> None:
     norm = NormConfig.model_validate(
         {"mean_level": "group", "std_level": std, "mean_leave1out": leave_one_out}
     )

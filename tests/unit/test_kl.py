@@ -23,7 +23,7 @@ def test_k1_alone_can_be_negative() -> None:
     policy, reference = torch.tensor([-2.0]), torch.tensor([-1.0])
     assert kl_estimate(policy, reference, "k1").item() == -1.0
     assert kl_estimate(policy, reference, "k2").item() == 0.5
-    # exp(1) - 1 - 1
+    # The third is e to the 1, less 1, less 1.
     assert kl_estimate(policy, reference, "k3").item() == pytest.approx(math.e - 2)
 
 

@@ -61,7 +61,7 @@ def test_without_a_mean_the_spread_is_the_root_mean_square() -> None:
         pytest.param(True, [[1 / 3] * 3, [-1.0, 0.0, 0.0]], id="areal-leaves-out-a-token"),
     ],
 )
-def test_leave_one_out_over_tokens(areal_compat: bool, expected: list[list[float]]) -> None:
+def test_leave_one_out_over_tokens(*, areal_compat: bool, expected: list[list[float]]) -> None:
     # Three tokens of 1 against one token of 0. Without its answer a token of 1 sees mean 0; without
     # itself it sees (1 + 1 + 0) / 3.
     values = torch.tensor([[1.0, 1.0, 1.0], [0.0, 9.0, 9.0]])
@@ -83,7 +83,7 @@ def test_leave_one_out_over_tokens(areal_compat: bool, expected: list[list[float
         pytest.param(True, 500_000.0, id="areal-x-over-eps"),
     ],
 )
-def test_rows_beyond_the_last_whole_block(areal_compat: bool, last: float) -> None:
+def test_rows_beyond_the_last_whole_block(*, areal_compat: bool, last: float) -> None:
     normalized = normalize(
         torch.tensor([1.0, 0.0, 5.0]),
         norm("group", "group", group_size=2, eps=1e-5),
@@ -96,7 +96,7 @@ def test_rows_beyond_the_last_whole_block(areal_compat: bool, last: float) -> No
     ("areal_compat", "expected"),
     [pytest.param(False, 1 / math.sqrt(2), id="tokens"), pytest.param(True, 1.0, id="areal-one")],
 )
-def test_spread_of_a_group_of_one_answer(areal_compat: bool, expected: float) -> None:
+def test_spread_of_a_group_of_one_answer(*, areal_compat: bool, expected: float) -> None:
     # Tokens 1 and 3: mean 2, unbiased spread sqrt(2).
     normalized = normalize(
         torch.tensor([[1.0, 3.0]]),
@@ -117,7 +117,7 @@ def test_spread_of_a_group_of_one_answer(areal_compat: bool, expected: float) ->
     ],
 )
 def test_a_lone_element_is_its_own_baseline(
-    level: str, areal_compat: bool, expected: float
+    *, level: str, areal_compat: bool, expected: float
 ) -> None:
     normalized = normalize(
         torch.tensor([5.0]), norm(level, None, mean_leave1out=True), areal_compat=areal_compat
@@ -136,7 +136,7 @@ def test_inactive_rows_neither_count_nor_survive() -> None:
     ("areal_compat", "expected"),
     [pytest.param(False, 0.0, id="zero"), pytest.param(True, 7.0, id="areal-unchanged")],
 )
-def test_nothing_active(areal_compat: bool, expected: float) -> None:
+def test_nothing_active(*, areal_compat: bool, expected: float) -> None:
     normalized = normalize(
         torch.tensor([[7.0]]),
         norm("batch", "batch"),

@@ -12,7 +12,7 @@ from grpo_core.pipeline import Experience, PipelineResult, run_pipeline
 GROUP_NORM = {"mean_level": "group", "std_level": None}
 
 
-def experience(**changes: Any) -> Experience:
+def experience(**changes: object) -> Experience:
     """Two answers of two tokens behind a prompt of one; position 2 predicts nothing."""
     fields: dict[str, Any] = {
         "rewards": torch.tensor([1.0, 0.0]),
@@ -22,7 +22,8 @@ def experience(**changes: Any) -> Experience:
         "behaviour_logprobs": torch.full((2, 3), -1.0),
         "group_sizes": torch.tensor([2]),
     }
-    return Experience(**fields | changes)
+    fields.update(changes)
+    return Experience(**fields)
 
 
 def run(

@@ -27,7 +27,7 @@ from grpo_core.rewards import (
         pytest.param(12, True, -2.0, id="areal-goes-on"),
     ],
 )
-def test_overlong_penalty_by_hand(length: int, areal_compat: bool, expected: float) -> None:
+def test_overlong_penalty_by_hand(*, length: int, areal_compat: bool, expected: float) -> None:
     penalized = overlong_penalty(
         torch.tensor([1.0]),
         torch.tensor([length]),

@@ -172,7 +172,7 @@ def test_areal_compat_takes_what_areal_takes() -> None:
         pytest.param({"kl_estimator": "k4", "use_cispo_loss": True}, False, id="both"),
     ],
 )
-def test_areal_validation_of_the_actor(settings: dict[str, Any], accepted: bool) -> None:
+def test_areal_validation_of_the_actor(*, settings: dict[str, Any], accepted: bool) -> None:
     assert areal_accepts("actor", settings) is accepted
 
 
