@@ -115,8 +115,8 @@ def recommend(
 ) -> tuple[ConfigurationResult | None, str]:
     """The configuration with the highest lower end among those healthy on every planned seed.
 
-    Differences within the noise between seeds are ties and said to be; among tied configurations
-    the one that paid least KL per pass gained comes first.
+    Equal lower ends fall to the one that paid least KL per pass gained. A lead within the noise
+    between seeds is said to be a tie.
     """
     healthy = [
         c
@@ -127,27 +127,23 @@ def recommend(
     ]
     if not healthy:
         return None, "no configuration is healthy on every seed"
-    ranked = sorted(healthy, key=lambda c: (-_low(c), c.name))
-    tied = [c for c in ranked if c.final is not None and c.final.high >= _mean(ranked[0])]
-    best = min(tied, key=lambda c: (_kl_per_pass(c), -_low(c)))
-    return best, _reason(best, [c for c in ranked if c is not best], tied)
+    ranked = sorted(healthy, key=lambda c: (-_low(c), _kl_per_pass(c), c.name))
+    return ranked[0], _reason(ranked[0], ranked[1:])
 
 
-def _reason(
-    best: ConfigurationResult, others: list[ConfigurationResult], tied: list[ConfigurationResult]
-) -> str:
+def _reason(best: ConfigurationResult, others: list[ConfigurationResult]) -> str:
     seeds = best.verdict.seeds
     own = f"{best.name}: healthy on {seeds} of {seeds} seeds, final pass rate {_shown(best)}"
     if not others:
         return f"{own}; no other configuration is healthy on every seed"
-    rivals = [c for c in tied if c is not best]
-    if not rivals:
+    tied = [c for c in others if c.final is not None and c.final.high >= _mean(best)]
+    if not tied:
         return f"{own}; the runner-up, {others[0].name}, has {_shown(others[0])}"
-    names = ", ".join(c.name for c in rivals)
+    rivals = ", ".join(f"{c.name} {_shown(c)}" for c in tied)
     return (
-        f"{own}. Tied within the noise between seeds with {names}; it comes first because it paid the "
-        f"least KL for what it gained ({_kl_per_pass(best):.2f} nats/token per unit of pass rate, "
-        f"{rivals[0].name}: {_kl_per_pass(rivals[0]):.2f})"
+        f"{own}. Its lower end is the highest, but the lead is within the noise between seeds: a tie "
+        f"with {rivals}. KL paid per unit of pass rate gained: {_kl_per_pass(best):.2f} nats/token "
+        f"(runner-up {_kl_per_pass(others[0]):.2f})"
     )
 
 

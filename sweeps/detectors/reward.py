@@ -6,8 +6,9 @@ from typing import ClassVar
 from scipy import stats
 
 from sweeps.curve import RISE, LearningCurve
-from sweeps.detectors.base import STAGE_SETTINGS, swamped_stage
+from sweeps.detectors.base import swamped_stage
 from sweeps.findings import Finding
+from sweeps.stages import STAGE_SETTINGS
 from sweeps.trace import Trace, stage_signal
 
 

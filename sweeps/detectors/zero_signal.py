@@ -7,8 +7,8 @@ import numpy as np
 
 from grpo_core.metrics import STAGES
 from sweeps.curve import LearningCurve
-from sweeps.detectors.base import STAGE_SETTINGS
 from sweeps.findings import Finding
+from sweeps.stages import STAGE_SETTINGS
 from sweeps.statistics import sustained_from
 from sweeps.trace import Numbers, Trace, stage_signal
 

@@ -1,0 +1,50 @@
+# Everything a person or CI runs. `make sweep` and `make test` do the set-up themselves.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+SPACE ?= search_spaces/quickstart.yaml
+# PyTorch's own index has the CPU build for Linux; where it can't be reached, pip's default index serves.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup sweep test unit lint bench clean
+
+help:
+	@echo "make sweep   set up, then run the quickstart sweep (SPACE=FILE for another)"
+	@echo "make test    set up, then lint, types, import contracts and all tests"
+	@echo "make unit    the quick part of the tests"
+	@echo "make lint    format, lint, types, import contracts"
+	@echo "make bench   benchmarks; each prints a table"
+	@echo "make setup   only the virtual environment"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	index=""; if curl -sfI --max-time 5 $(TORCH_INDEX)/ >/dev/null 2>&1; then \
+	  index="--extra-index-url $(TORCH_INDEX)"; fi; \
+	$(BIN)/pip install --quiet --disable-pip-version-check $$index -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+sweep: setup
+	$(BIN)/sweeps run $(SPACE)
+
+test: lint
+	$(BIN)/pytest
+
+unit: setup
+	$(BIN)/pytest tests/unit tests/properties
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python benchmarks/trainer_speed.py
+	$(BIN)/python benchmarks/sweep_overhead.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,5 @@
+"""`python -m sweeps` is the `sweeps` command."""
+
+from sweeps.cli import main
+
+main()

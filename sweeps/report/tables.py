@@ -1,0 +1,76 @@
+"""The comparison table by configuration, for terminals and as Markdown."""
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from sweeps.results import ConfigurationResult, Results
+
+STYLES = {"healthy": "green", "unhealthy": "red", "edge": "yellow", "inconclusive": "yellow"}
+COLUMNS = ("configuration", "verdict", "final pass rate", "symptom", "stage", "onset")
+
+
+def comparison_rows(results: Results) -> list[tuple[str, ...]]:
+    """One row per configuration: the cells of COLUMNS."""
+    return [_row(configuration) for configuration in results.configurations]
+
+
+def render_table(results: Results) -> Table:
+    """The comparison table for a terminal."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=results.sweep, title_justify="left")
+    for column in COLUMNS:
+        table.add_column(column, overflow="fold", no_wrap=column in ("symptom", "stage", "onset"))
+    for configuration in results.configurations:
+        cells: list[str | Text] = list(_row(configuration))
+        cells[1] = Text(str(cells[1]), style=STYLES[configuration.verdict.outcome])
+        best = results.recommended is configuration
+        cells[0] = Text(str(cells[0]) + (" ←" if best else ""), style="bold" if best else "")
+        table.add_row(*cells)
+    return table
+
+
+def render_markdown(results: Results) -> str:
+    """The same as Markdown, with the recommendation, and why each sick configuration is sick."""
+    lines = [f"# {results.sweep}", ""]
+    if results.question:
+        lines += [results.question, ""]
+    lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
+    lines += ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in comparison_rows(results)]
+    lines += ["", f"**Recommended**: {results.reason}.", ""]
+    reasons = [_why(configuration) for configuration in results.configurations]
+    lines += [f"- {reason}" for reason in reasons if reason]
+    if results.not_run:
+        lines += ["", f"Not run: {', '.join(spec.name for spec in results.not_run)}."]
+    if results.failed:
+        failures = [f"{trial.spec.name}: {trial.end.error}" for trial in results.failed]
+        lines += ["", "Failed trials:", "", *[f"- {failure}" for failure in failures]]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")
+
+
+def _row(configuration: ConfigurationResult) -> tuple[str, ...]:
+    verdict, final = configuration.verdict, configuration.final
+    if verdict.outcome == "unhealthy":
+        count = verdict.seeds - verdict.healthy
+    else:
+        count = verdict.healthy
+    return (
+        configuration.name,
+        f"{verdict.outcome} {count} of {verdict.seeds}" if verdict.seeds else "not run",
+        "" if final is None else f"{final.mean:.2f} [{final.low:.2f}, {final.high:.2f}]",
+        verdict.symptom or "",
+        verdict.stage or "",
+        "" if verdict.onset is None else str(verdict.onset),
+    )
+
+
+def _why(configuration: ConfigurationResult) -> str:
+    """The message of the first seed that shows the configuration's symptom."""
+    for trial in configuration.trials:
+        diagnosis = trial.end.diagnosis
+        if diagnosis.symptom == configuration.verdict.symptom and diagnosis.symptom:
+            return f"**{configuration.name}** ({diagnosis.symptom}): {diagnosis.message}."
+    return ""
