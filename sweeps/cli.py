@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 the sweep ran and a trial failed or the gate (`--fail-on`)
 """
 
 import json
+import os
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from click.exceptions import ClickException
 from rich.console import Console
 
 from grpo_core.errors import ConfigError, GrpoError
@@ -47,23 +47,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def main() -> None:
     """Entry point: errors that a user can put right become a message and exit code 2."""
     try:
-        code = app(standalone_mode=False)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        code = BAD_INPUT
+        app()
     except GrpoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = BAD_INPUT
-    except ClickException as error:
-        error.show()
-        code = BAD_INPUT
-    except (typer.Abort, KeyboardInterrupt):
+        problems = error.problems if isinstance(error, ConfigError) else [str(error)]
+        for problem in problems:
+            print(f"error: {problem}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        code = INTERRUPTED
-    except BrokenPipeError:
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(INTERRUPTED)
 
 
 @app.command("plan")
@@ -102,16 +94,15 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
         typer.Option(help="Exit with 1 if any configuration is unhealthy, or none can be recommended."),
     ] = "never",
     as_json: AsJson = False,
-) -> int:
+) -> None:
     """Run a sweep, or go on with it: live table, verdicts, recommendation."""
     started = time.monotonic()
     planned = _plan(file, overrides)
-    record = _open_record(planned, storage, name, resume=resume)
-    from sweeps.tracking import MlflowTracker, Mirror, check_store
-
-    store = check_store(None, workspace())
     from sweeps.environment import prepare_ray
+    from sweeps.tracking import Mirror, MlflowTracker, check_store
 
+    store = check_store(_store())
+    record = _open_record(planned, storage, name, resume=resume)
     prepare_ray()
     from sweeps.orchestrate import Resources, run_trials
 
@@ -121,9 +112,11 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
         notices.print(f"note: {notice}", markup=False, soft_wrap=True)
     notices.print(f"{_plan_counts(planned)} -> {record.folder}", markup=False, soft_wrap=True)
     mirror = Mirror(record, MlflowTracker(store))
-    mirror.start()
     interrupted = _run(record, resources, mirror, planned.space, run_trials)
-    return _conclude(record, mirror, started, interrupted=interrupted, fail_on=fail_on, as_json=as_json)
+    code = _conclude(
+        record, mirror, started, interrupted=interrupted, fail_on=fail_on, as_json=as_json
+    )
+    raise typer.Exit(code)
 
 
 @app.command("results")
@@ -137,7 +130,9 @@ def results_command(sweep: SweepName, storage: Storage = None, *, as_json: AsJso
         print(json.dumps(results.to_json(), indent=1))
         return
     _print_results(results, _console())
-    print(f"report: {record.report_folder}")
+    print(f"report   {record.report_folder}")
+    for line in _where_to_look(record):
+        print(line)
 
 
 @app.command("explain")
@@ -277,11 +272,14 @@ def _run(record: SweepRecord, resources: Any, mirror: Any, space: Space, run_tri
     """Run what is left; whether the user stopped it."""
     from sweeps.live import LiveView
 
-    with LiveView(record) as view:
-        try:
-            run_trials(record, resources, [view, _Waker(mirror)], space.budget.hours)
-        except KeyboardInterrupt:
-            return True
+    waker = _Waker(mirror)
+    try:
+        with LiveView(record) as view:
+            run_trials(record, resources, [view, waker], space.budget.hours)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        waker.start()
     return _unfinished(record) > 0 and space.budget.hours is None
 
 
@@ -292,21 +290,33 @@ def _unfinished(record: SweepRecord) -> int:
 
 
 class _Waker:
-    """Tells the mirror that the record has grown."""
+    """Tells the mirror that the record has grown.
+
+    MLflow costs seconds of CPU to load and to make its database; the first result comes before it.
+    """
 
     def __init__(self, mirror: Any) -> None:
         self._mirror = mirror
+        self._started = False
 
     def trial_started(self, trial_id: str) -> None:
         """Nothing is in the record yet."""
 
     def trial_advanced(self, trial_id: str, steps: list[Any]) -> None:
         """New steps."""
-        self._mirror.wake()
+        if self._started:
+            self._mirror.wake()
 
     def trial_ended(self, trial_id: str, end: Any) -> None:
         """A trial's end."""
+        self.start()
         self._mirror.wake()
+
+    def start(self) -> None:
+        """Have the mirror begin, once."""
+        if not self._started:
+            self._started = True
+            self._mirror.start()
 
 
 def _conclude(
@@ -331,7 +341,7 @@ def _conclude(
     status = mirror.close(timeout=120.0)
     say = lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
     say(f"report   {folder}")
-    for line in status.describe():
+    for line in _where_to_look(record, status):
         say(line)
     say(f"took {time.monotonic() - started:.0f} s")
     if as_json:
@@ -342,6 +352,35 @@ def _conclude(
     sick = any(c.verdict.outcome in ("unhealthy", "edge") for c in results.configurations)
     gate = {"never": False, "unhealthy": sick, "no-recommendation": best is None}[fail_on]
     return FAILED if gate or results.failed else 0
+
+
+def _store() -> str | None:
+    """MLflow's address: the user's, or a database in the workspace."""
+    named = os.environ.get("MLFLOW_TRACKING_URI")
+    return named or f"sqlite:///{workspace() / 'mlflow.db'}"
+
+
+def _where_to_look(record: SweepRecord, status: Any | None = None) -> list[str]:
+    """Lines on MLflow: the command, the link, and what could not be delivered."""
+    from sweeps.tracking import mirrored_at, mlflow_command, ui_address, view_link
+    from sweeps.tracking.translate import sweep_page
+
+    lines = []
+    if status is not None and status.error is not None:
+        lines.append(
+            f"MLflow: {status.pending} trials are not delivered yet ({status.error}); the record has "
+            "everything, the same command delivers it later"
+        )
+    place = mirrored_at(record)
+    if place is None:
+        return lines
+    command = mlflow_command(place.uri)
+    if command is not None:
+        lines.append(f"MLflow   {command}")
+    for view in sweep_page(record.header()).views:
+        link = view_link(ui_address(place.uri), place.experiment, view)
+        lines.append(f"         {view.name}: {link}")
+    return lines
 
 
 def _print_results(results: Any, console: Console) -> None:

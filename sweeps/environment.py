@@ -13,6 +13,7 @@ _DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the record has the curves
+    "RAY_AIR_NEW_OUTPUT": "0",  # our own view is what people see
     "TUNE_GLOBAL_CHECKPOINT_S": "600",  # Tune's own state is never read
 }
 

@@ -73,6 +73,8 @@ class Progress:
         done = sum(spec.id in self.ends for spec in self.planned)
         parts = [f"{done}/{len(self.planned)} done", f"{len(self.running)} running"]
         parts += [f"{self.waiting} waiting", _clock(time.monotonic() - self.started)]
+        if self.first_start is None and self.waiting:
+            parts.append("starting Ray")
         left = self.seconds_left()
         if left is not None and done < len(self.planned):
             parts.append(f"about {_clock(left)} left")
