@@ -124,7 +124,9 @@ def kl_to_reference(
     return kl_estimate(logprobs, reference, "k3")[mask].double().mean().item()
 
 
-def group_mean_max(result: PipelineResult, batch: RolloutBatch, config: TrialConfig) -> float | None:
+def group_mean_max(
+    result: PipelineResult, batch: RolloutBatch, config: TrialConfig
+) -> float | None:
     """Largest absolute group mean of rewards that `reward_norm` centred by group."""
     norm = config.actor.reward_norm
     if norm is None or norm.mean_level != "group" or norm.mean_leave1out:

@@ -115,7 +115,9 @@ def checked_reward(task: Task, prompt: Prompt, answer: Answer, config: TaskConfi
     try:
         reward = task.reward(prompt, answer, config)
     except Exception as error:
-        message = f"reward of task {task.name!r} raised {error!r} on {prompt.text!r} -> {answer.text!r}"
+        message = (
+            f"reward of task {task.name!r} raised {error!r} on {prompt.text!r} -> {answer.text!r}"
+        )
         raise GrpoError(message) from error
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise GrpoError(

@@ -100,8 +100,11 @@ class Trainer:
             extensions=self.config.extensions,
             areal_compat=self.config.areal_compat,
         )
-        self._note_nonfinite(rewards=batch.rewards, behaviour_logprobs=batch.behaviour_logprobs,
-                             advantages=result.advantages)
+        self._note_nonfinite(
+            rewards=batch.rewards,
+            behaviour_logprobs=batch.behaviour_logprobs,
+            advantages=result.advantages,
+        )
         before = self._flat_weights()
         update = _Update(self, batch, result)
         update.run()
@@ -330,7 +333,9 @@ class _Update:
         outcome.loss.backward()
         grad_norm = self._clip_gradient(actor.optimizer.gradient_clipping)
         self.measures.append(measure_minibatch(outcome, grad_norm.item()))
-        trainer._note_nonfinite(logprobs=logprobs.detach(), loss=outcome.loss.detach(), gradient=grad_norm)
+        trainer._note_nonfinite(
+            logprobs=logprobs.detach(), loss=outcome.loss.detach(), gradient=grad_norm
+        )
         if trainer.nonfinite is None:
             trainer.optimizer.step()
 
@@ -350,7 +355,9 @@ class _Update:
                 self._cosines.append((flat @ self._last_gradient / scale).item())
         self._last_gradient = flat
         if limit > 0:
-            torch.nn.utils.clip_grads_with_norm_(self.trainer.policy.module.parameters(), limit, norm)
+            torch.nn.utils.clip_grads_with_norm_(
+                self.trainer.policy.module.parameters(), limit, norm
+            )
         return norm
 
 

@@ -39,7 +39,9 @@ Overrides = Annotated[
 ]
 Storage = Annotated[
     Path | None,
-    typer.Option(help="Folder of the sweeps' records [default: ./sweep_results; in a Ray job ~/grpo-sweeps]."),
+    typer.Option(
+        help="Folder of the sweeps' records [default: ./sweep_results; in a Ray job ~/grpo-sweeps]."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -59,9 +61,7 @@ def main() -> None:
 
 
 @app.command("plan")
-def plan_command(
-    file: SpacePath, overrides: Overrides = None, *, as_json: AsJson = False
-) -> None:
+def plan_command(file: SpacePath, overrides: Overrides = None, *, as_json: AsJson = False) -> None:
     """What would run: configurations, seeds, trials; nothing is started."""
     planned = _plan(file, overrides)
     if as_json:
@@ -91,7 +91,9 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
     gpus_per_trial: Annotated[float, typer.Option(min=0.0, help="GPUs; fractions allowed.")] = 0.0,
     fail_on: Annotated[
         Literal["never", "unhealthy", "no-recommendation"],
-        typer.Option(help="Exit with 1 if any configuration is unhealthy, or none can be recommended."),
+        typer.Option(
+            help="Exit with 1 if any configuration is unhealthy, or none can be recommended."
+        ),
     ] = "never",
     as_json: AsJson = False,
 ) -> None:
@@ -137,7 +139,9 @@ def results_command(sweep: SweepName, storage: Storage = None, *, as_json: AsJso
 
 @app.command("explain")
 def explain_command(
-    key: Annotated[str | None, typer.Argument(help="A dotted key; without one, all are listed.")] = None,
+    key: Annotated[
+        str | None, typer.Argument(help="A dotted key; without one, all are listed.")
+    ] = None,
 ) -> None:
     """What a setting does, where it differs from AReaL, which verdicts point to it."""
     from sweeps.explain import explain, list_keys
@@ -146,7 +150,7 @@ def explain_command(
 
 
 @app.command("promote")
-def promote_command(  # noqa: PLR0913 - one parameter per documented option
+def promote_command(
     sweep: SweepName,
     base: Annotated[Path, typer.Option(help="Your AReaL YAML file.")],
     out: Annotated[Path, typer.Option(help="Where to write the promoted file.")],
@@ -263,7 +267,9 @@ def _find_record(sweep: str, storage: Path | None) -> SweepRecord:
         if record.exists():
             return record
     parent = storage or default_storage()
-    known = sorted(path.parent.name for path in parent.glob("*/sweep.json")) if parent.exists() else []
+    known = (
+        sorted(path.parent.name for path in parent.glob("*/sweep.json")) if parent.exists() else []
+    )
     hint = f"; there are {', '.join(known)}" if known else ""
     raise ConfigError([f"sweep {sweep!r} is not in {parent}{hint}"])
 

@@ -119,7 +119,9 @@ def _refuse_bombs(root: yaml.Node, source: str) -> None:
     size = expanded(root, 0, frozenset())
     if size > LARGEST_DOCUMENT:
         raise ConfigError(
-            [f"{source}: expands to {size} values through aliases; wanted at most {LARGEST_DOCUMENT}"]
+            [
+                f"{source}: expands to {size} values through aliases; wanted at most {LARGEST_DOCUMENT}"
+            ]
         )
 
 

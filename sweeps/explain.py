@@ -17,7 +17,9 @@ def explain(name: str) -> str:
     """
     if name not in KEYS:
         if is_carried(name) or name in CARRIED_SECTIONS:
-            return f"{name}: an AReaL key without effect in a diagnostic run; it is carried through."
+            return (
+                f"{name}: an AReaL key without effect in a diagnostic run; it is carried through."
+            )
         raise ConfigError([unknown_key(name)])
     key = KEYS[name]
     lines = [f"{name}: {key.doc}", "", f"takes     {key.kind}"]
@@ -26,7 +28,10 @@ def explain(name: str) -> str:
     lines += [f"scale     {note}" for note in _scale(name)]
     lines += [f"verdicts  a signal lost at stage {stage!r} points here" for stage in _stages(name)]
     for difference in differences_of(name):
-        lines += ["", f"Differs from AReaL ({difference.key}; `areal_compat: true` gives AReaL's way):"]
+        lines += [
+            "",
+            f"Differs from AReaL ({difference.key}; `areal_compat: true` gives AReaL's way):",
+        ]
         lines += [f"  AReaL   {difference.areal}", f"  here    {difference.ours}"]
         lines += [f"  why     {difference.reason} ({difference.source})"]
     inside = [other for other in KEYS.values() if other.dotted.startswith(f"{name}.")]
@@ -55,7 +60,7 @@ def _value(value: object) -> str:
 
 
 def _origin(name: str) -> str:
-    ours = name.split(".")[0] in ("task", "evaluation", "extensions", "policy", "areal_compat")
+    ours = name.split(".", maxsplit=1)[0] in ("task", "evaluation", "extensions", "policy", "areal_compat")
     return " (ours; AReaL has no such key)" if ours else " (AReaL's)"
 
 
@@ -72,6 +77,9 @@ def _stages(name: str) -> list[str]:
     return [
         stage
         for stage, settings in STAGE_SETTINGS.items()
-        if any(name == word or name.startswith(f"{word}.") for word in settings.replace(",", " ").split())
+        if any(
+            name == word or name.startswith(f"{word}.")
+            for word in settings.replace(",", " ").split()
+        )
         or (stage == "penalty" and name.startswith("actor.overlong_"))
     ]

@@ -109,7 +109,9 @@ class LiveView:
 
     def __enter__(self) -> "LiveView":
         if self._console.is_terminal:
-            self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
+            self._live = Live(
+                get_renderable=self._table, console=self._console, refresh_per_second=4
+            )
             self._live.start()
         else:
             self._say(self._progress.headline())
@@ -167,7 +169,9 @@ class LiveView:
         """All configurations, or in a large sweep those that move and the latest that ended."""
         if len(by_name) <= MOST_ROWS:
             return list(by_name)
-        moving = [n for n, s in by_name.items() if any(t.id in self._progress.running for t in s.values())]
+        moving = [
+            n for n, s in by_name.items() if any(t.id in self._progress.running for t in s.values())
+        ]
         order = {spec.id: spec.configuration for spec in self._progress.header.trials}
         latest = [order[trial_id] for trial_id in reversed(self._progress.ends)]
         return list(dict.fromkeys([*moving, *latest]))[:MOST_ROWS]

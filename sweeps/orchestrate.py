@@ -123,7 +123,9 @@ class RecordCallback(tune.Callback):
         return {}
 
     @override
-    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
         trial_id = _id_of(trial)
         self._started.setdefault(trial_id, time.time())
         for listener in self._listeners:
@@ -148,7 +150,9 @@ class RecordCallback(tune.Callback):
             self._end(trial_id, chunk.error, chunk)
 
     @override
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
         error = trial.get_error()
         self._end(_id_of(trial), f"the trial's process failed {RETRIES + 1} times: {error}", None)
 
@@ -242,5 +246,7 @@ def _ray(resources: Resources) -> Iterator[None]:
 
 def _local_cpus(resources: Resources) -> int:
     """One core per trial that may run at once; at least what one trial asks for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(cores, int(resources.cpus_per_trial))

@@ -68,9 +68,7 @@ class Plan:
 
 def plan(space: Space) -> Plan:
     """Expand a search space into trials."""
-    trials = tuple(
-        _trial(space, cell, seed) for seed in space.seeds for cell in space.cells
-    )
+    trials = tuple(_trial(space, cell, seed) for seed in space.seeds for cell in space.cells)
     limit = space.budget.trials
     return Plan(space, trials, () if limit is None else tuple(trial.id for trial in trials[limit:]))
 
@@ -79,7 +77,9 @@ def _trial(space: Space, cell: Cell, seed: int) -> TrialSpec:
     config = cell.config.model_copy(update={"seed": seed}).model_dump()
     without_seed = {key: value for key, value in config.items() if key != "seed"}
     configuration = configuration_name(space.axes, cell)
-    swept_keys = sorted({key for axis in space.axes for level in axis.levels for key in level.overrides})
+    swept_keys = sorted(
+        {key for axis in space.axes for level in axis.levels for key in level.overrides}
+    )
     return TrialSpec(
         id=digest({"config": config, "numerics": NUMERICS_VERSION}, 12),
         config_hash=digest({"config": without_seed, "numerics": NUMERICS_VERSION}, 8),

@@ -86,9 +86,7 @@ def _round_trip() -> YAML:
     return yaml
 
 
-def _changes(
-    choice: ConfigurationResult, plain: dict[str, Any]
-) -> tuple[list[Change], list[str]]:
+def _changes(choice: ConfigurationResult, plain: dict[str, Any]) -> tuple[list[Change], list[str]]:
     """The leaf settings in which `choice` differs from the file, and what was left out."""
     policy = choice.trials[0].spec.config["policy"] if choice.trials else "tiny"
     scaled = policy in PROFILES

@@ -1,20 +1,20 @@
 """A search-space file: parsed, validated, every problem reported at once.
 
-    name: kl                      # defaults to the file's name
-    question: How strong may ...  # shown in every report
-    policy: tiny                  # or set in base
-    task: think
-    base: {actor: {kl_ctl: 0.1}}  # inline, or the path of an AReaL YAML file
-    set: {actor.adv_norm: null}   # dotted keys laid over the base
-    space:
-      actor.kl_ctl: [0.0, 0.1]    # an axis over one key
-      algorithm:                  # a linked axis: named levels that set several keys
-        grpo: {actor.reward_norm.std_level: group}
-        drgrpo: {actor.reward_norm.std_level: null}
-    exclude: [{algorithm: drgrpo, actor.kl_ctl: 0.1}]
-    design: grid
-    seeds: 3                      # 1, 2, 3; or a list
-    budget: {steps: 40, trials: 100, hours: 2}
+name: kl                      # defaults to the file's name
+question: How strong may ...  # shown in every report
+policy: tiny                  # or set in base
+task: think
+base: {actor: {kl_ctl: 0.1}}  # inline, or the path of an AReaL YAML file
+set: {actor.adv_norm: null}   # dotted keys laid over the base
+space:
+  actor.kl_ctl: [0.0, 0.1]    # an axis over one key
+  algorithm:                  # a linked axis: named levels that set several keys
+    grpo: {actor.reward_norm.std_level: group}
+    drgrpo: {actor.reward_norm.std_level: null}
+exclude: [{algorithm: drgrpo, actor.kl_ctl: 0.1}]
+design: grid
+seeds: 3                      # 1, 2, 3; or a list
+budget: {steps: 40, trials: 100, hours: 2}
 """
 
 import copy
@@ -153,7 +153,9 @@ def load_space(path: Path, overrides: tuple[str, ...] = ()) -> Space:
     return parse_space(load_mapping(path), source=path, overrides=overrides)
 
 
-def parse_space(document: dict[str, Any], *, source: Path, overrides: tuple[str, ...] = ()) -> Space:
+def parse_space(
+    document: dict[str, Any], *, source: Path, overrides: tuple[str, ...] = ()
+) -> Space:
     """The search space in a parsed file.
 
     Raises:
@@ -198,7 +200,9 @@ def describe_problems(error: ValidationError, prefix: str = "") -> list[str]:
     for item in error.errors():
         key = prefix + ".".join(str(part) for part in item["loc"] if part in _plain_parts(item))
         if item["type"] == "extra_forbidden":
-            lines.append(unknown_key(key) if key.split(".")[0] in _TRIAL_SECTIONS else _no_such(key))
+            lines.append(
+                unknown_key(key) if key.split(".")[0] in _TRIAL_SECTIONS else _no_such(key)
+            )
             continue
         if item["type"] == "missing":
             lines.append(f"{key}: missing; it is required")
@@ -280,7 +284,9 @@ def _read_axes(space: Any, problems: list[str]) -> tuple[Axis, ...]:
 
 def _read_axis(name: str, choices: Any, problems: list[str]) -> Axis | None:
     if not isinstance(choices, list | dict):
-        problems.append(f"space.{name}: got {_shown(choices)}, wanted a list of values or named levels")
+        problems.append(
+            f"space.{name}: got {_shown(choices)}, wanted a list of values or named levels"
+        )
         return None
     if not choices:
         problems.append(f"space.{name}: got no level, wanted at least one")
@@ -396,7 +402,11 @@ def _read_base(
     carried = sorted({key for key in flat if key not in KEYS and is_carried(key)})
     if isinstance(file.base, str):
         notices += _scale_notices(flat, profile)
-        flat = {key: value for key, value in flat.items() if key not in profile.defaults or key not in SCALE_KEYS}
+        flat = {
+            key: value
+            for key, value in flat.items()
+            if key not in profile.defaults or key not in SCALE_KEYS
+        }
     for label, keys in ((where, flat), ("set: ", laid_over)):
         problems += [label + unknown_key(key) for key in keys if not _known(key)]
     if carried:
@@ -435,7 +445,8 @@ def _scale_notices(flat: dict[str, Any], profile: Profile) -> list[str]:
     return [f"set to the diagnostic model's scale: {', '.join(shown)}"] if shown else []
 
 
-def _excluder(exclude: list[dict[str, Any]], axes: tuple[Axis, ...], problems: list[str]
+def _excluder(
+    exclude: list[dict[str, Any]], axes: tuple[Axis, ...], problems: list[str]
 ) -> Callable[[dict[str, Level]], bool]:
     """A predicate on a combination of levels."""
     known = {axis.name: axis for axis in axes}
@@ -514,7 +525,9 @@ class _Cells:
             where = f" (in {len(names)} of {self._tried} cells, first: {names[0]})" if some else ""
             lines.append(problem + where)
         if self.excluded and not self._tried:
-            lines.append(f"exclude: removes all {self.excluded} combinations, nothing is left to run")
+            lines.append(
+                f"exclude: removes all {self.excluded} combinations, nothing is left to run"
+            )
         return lines
 
 
@@ -531,7 +544,9 @@ def _build(flat: dict[str, Any]) -> tuple[TrialConfig | None, list[str]]:
 def _check_names(config: TrialConfig) -> list[str]:
     problems = []
     if config.task.name not in TASK_NAMES:
-        problems.append(f"task.name: got {config.task.name!r}, wanted one of {', '.join(TASK_NAMES)}")
+        problems.append(
+            f"task.name: got {config.task.name!r}, wanted one of {', '.join(TASK_NAMES)}"
+        )
     longest = PROFILES[config.policy].longest_answer if config.policy in PROFILES else None
     if longest is not None and config.gconfig.max_new_tokens > longest:
         problems.append(

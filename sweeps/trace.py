@@ -83,7 +83,9 @@ def trace_of(
             for part in () if signal is None else signal.__slots__:
                 value = getattr(signal, part)
                 if value is not None:
-                    points.setdefault(stage_signal(stage, part), []).append((step.step, float(value)))
+                    points.setdefault(stage_signal(stage, part), []).append(
+                        (step.step, float(value))
+                    )
     broken = next(((step.step, step.nonfinite) for step in metrics if step.nonfinite), None)
     return Trace(
         steps=np.array([step.step for step in metrics], dtype=np.int64),

@@ -139,9 +139,7 @@ def _healthy(state: State, curve: LearningCurve, missing: tuple[str, ...]) -> Di
     return Diagnosis("healthy", message, confidence, state, evidence=evidence, missing=missing)
 
 
-def _unhealthy(
-    primary: Finding, findings: list[Finding], missing: tuple[str, ...]
-) -> Diagnosis:
+def _unhealthy(primary: Finding, findings: list[Finding], missing: tuple[str, ...]) -> Diagnosis:
     return Diagnosis(
         outcome="unhealthy",
         message=primary.message,

@@ -34,9 +34,7 @@ class Policy(Protocol):
         """Sample one answer for each prompt."""
         ...
 
-    def logprobs(
-        self, ids: Int[Tensor, "B T"], temperature: float
-    ) -> Float[Tensor, "B T"]:
+    def logprobs(self, ids: Int[Tensor, "B T"], temperature: float) -> Float[Tensor, "B T"]:
         """Prediction-aligned log-probs of right-padded rows: entry t belongs to token t + 1."""
         ...
 

@@ -81,7 +81,9 @@ def generate(
             live, pads, tokens = live[kept], pads[kept], tokens[kept]
         step_visible = slots[: cache.length + 1][None, :] >= pads[:, None]
         step_positions = (cache.length - pads)[:, None]
-        logits = model.decode_step(tokens[:, None], step_positions, cache, step_visible[:, None, None])
+        logits = model.decode_step(
+            tokens[:, None], step_positions, cache, step_visible[:, None, None]
+        )
     # Rows that had ended but were still in the cache went on; what they wrote is not theirs.
     behind = torch.arange(limit, device=device)[None, :] >= out.lengths[:, None]
     return Generated(

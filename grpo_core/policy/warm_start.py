@@ -69,7 +69,9 @@ def warm_start(recipe: Recipe, notify: Callable[[str], None] = lambda _: None) -
     try:
         model.load_state_dict(load_file(path))
     except Exception as error:
-        raise CheckpointError(f"{path} is not a warm start: {error}; delete it and retry") from error
+        raise CheckpointError(
+            f"{path} is not a warm start: {error}; delete it and retry"
+        ) from error
     return model
 
 
@@ -86,7 +88,9 @@ def train_warm_start(recipe: Recipe) -> TinyDecoder:
     rng = numpy_stream(recipe.seed, "demonstrations")
     for _ in range(recipe.steps):
         ids, weights = _demonstration_batch(recipe, rng)
-        losses = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+        losses = F.cross_entropy(
+            model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten(), reduction="none"
+        )
         loss = (losses * weights.flatten()).sum() / weights.sum()
         optimizer.zero_grad()
         loss.backward()

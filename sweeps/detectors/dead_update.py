@@ -20,7 +20,11 @@ class DeadUpdate:
     """
 
     symptom: ClassVar[str] = "dead_update"
-    needs: ClassVar[tuple[str, ...]] = ("grad_norm", "update_norm", stage_signal("advantage", "silent"))
+    needs: ClassVar[tuple[str, ...]] = (
+        "grad_norm",
+        "update_norm",
+        stage_signal("advantage", "silent"),
+    )
     least_steps: int = 4
 
     silent: float = 0.95

@@ -35,7 +35,11 @@ class KlPinned:
         if not curve.stuck or share < self.share or not kl < self.near * entropy:
             return None
         above = trace["kl_share"].values >= self.share
-        onset = first_sustained(trace["kl_share"], above) if above[-1] else int(trace.steps[len(trace) // 2])
+        onset = (
+            first_sustained(trace["kl_share"], above)
+            if above[-1]
+            else int(trace.steps[len(trace) // 2])
+        )
         message = (
             f"the KL penalty makes up {share:.0%} of the returns' variance (threshold {self.share:.0%}) "
             f"and holds the policy at {kl:.2g} nats/token from the reference; the pass rate stays at "

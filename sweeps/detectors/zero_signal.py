@@ -30,7 +30,9 @@ class RewardConstant:
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:  # noqa: ARG002
         """The first step from which all rewards are one value."""
-        constant = (trace["reward_distinct"].values <= 1) & (trace["pass_rate"].values < self.passing)
+        constant = (trace["reward_distinct"].values <= 1) & (
+            trace["pass_rate"].values < self.passing
+        )
         start = sustained_from(constant, self.least_steps)
         if start is None:
             return None
@@ -74,7 +76,9 @@ class ZeroSignal:
         if start is None:
             return None
         stages = [stage for stage in STAGES if stage_signal(stage, "silent") in trace]
-        stage = next(s for s in stages if bool(np.all(self._silent(trace, s)[start:])) or s == "advantage")
+        stage = next(
+            s for s in stages if bool(np.all(self._silent(trace, s)[start:])) or s == "advantage"
+        )
         return self._finding(trace, start, stage, stages)
 
     def _silent(self, trace: Trace, stage: str) -> Numbers:

@@ -10,7 +10,12 @@ from matplotlib.figure import Figure
 from sweeps.record import SweepRecord
 from sweeps.results import ConfigurationResult, Results
 
-COLOURS = {"healthy": "#2a7f3f", "unhealthy": "#b3261e", "edge": "#b07d00", "inconclusive": "#777777"}
+COLOURS = {
+    "healthy": "#2a7f3f",
+    "unhealthy": "#b3261e",
+    "edge": "#b07d00",
+    "inconclusive": "#777777",
+}
 MOST_PANELS = 48
 """Panels of one figure; of a larger sweep the first that many configurations are drawn."""
 
@@ -38,7 +43,9 @@ def _draw_panel(panel: Axes, record: SweepRecord, configuration: ConfigurationRe
     colour = COLOURS[verdict.outcome]
     for trial in configuration.trials:
         steps = record.steps(trial.spec.id)
-        panel.plot([s.step for s in steps], [s.pass_rate for s in steps], color=colour, alpha=0.45, lw=1)
+        panel.plot(
+            [s.step for s in steps], [s.pass_rate for s in steps], color=colour, alpha=0.45, lw=1
+        )
         looks = [(s.step, s.eval_pass_rate) for s in steps if s.eval_pass_rate is not None]
         if trial.end.initial is not None:
             looks.insert(0, (-1, trial.end.initial))

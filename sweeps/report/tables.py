@@ -35,7 +35,9 @@ def render_markdown(results: Results) -> str:
     if results.question:
         lines += [results.question, ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    lines += ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in comparison_rows(results)]
+    lines += [
+        "| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in comparison_rows(results)
+    ]
     lines += ["", f"**Recommended**: {results.reason}.", ""]
     reasons = [_why(configuration) for configuration in results.configurations]
     lines += [f"- {reason}" for reason in reasons if reason]

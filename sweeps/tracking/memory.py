@@ -1,6 +1,7 @@
 """A tracker in memory: the test double that ships with the library."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +61,9 @@ class MemoryTracker(Tracker):
     description: str = ""
     """Markdown at the head of the page."""
     failures: int = 0
-    """That many of the next calls raise TrackingError."""
+    """That many calls raise TrackingError."""
+    successes: int = 0
+    """That many calls succeed before."""
     failing_after_writing: bool = False
     """Failing calls do their work first, as when a server's answer is lost."""
     refused: frozenset[str] = frozenset()
@@ -75,59 +78,56 @@ class MemoryTracker(Tracker):
 
     @override
     def open_sweep(self, page: SweepPage) -> OpenSweep:
-        self._call("open_sweep")
-        self.page = page
-        self.description = self.description or page.description
-        runs = {key: _tracked(key, run) for key, run in self.runs.items()}
-        return OpenSweep(experiment="1", runs=runs)
+        with self._call("open_sweep"):
+            self.page = page
+            self.description = self.description or page.description
+            runs = {key: _tracked(key, run) for key, run in self.runs.items()}
+            return OpenSweep(experiment="1", runs=runs)
 
     @override
     def start_run(self, sheet: RunSheet) -> TrackedRun:
-        lost = self._call("start_run", sheet.trial_id)
-        run = MemoryRun(sheet.name, sheet.started, dict(sheet.params), dict(sheet.tags))
-        run.documents.update(sheet.documents)
-        if sheet.trial_id in self.runs:
-            raise ValueError(f"trial {sheet.trial_id} has a run already")
-        self.runs[sheet.trial_id] = run
-        _answer(lost=lost)
-        return _tracked(sheet.trial_id, run)
+        with self._call("start_run", sheet.trial_id):
+            if sheet.trial_id in self.runs:
+                raise ValueError(f"trial {sheet.trial_id} has a run already")
+            run = MemoryRun(sheet.name, sheet.started, dict(sheet.params), dict(sheet.tags))
+            run.documents.update(sheet.documents)
+            self.runs[sheet.trial_id] = run
+            return _tracked(sheet.trial_id, run)
 
     @override
     def complete_run(self, run: TrackedRun, sheet: RunSheet) -> int:
-        self._call("complete_run", run.run_id)
-        held = self.runs[run.run_id]
-        held.params.update(sheet.params)
-        held.documents.update(sheet.documents)
-        marks = (POSITION, NONFINITE)
-        steps = [point.step for point in held.points if point.key in marks]
-        return max(steps, default=-1) + 1
+        with self._call("complete_run", run.run_id):
+            held = self.runs[run.run_id]
+            held.params.update(sheet.params)
+            held.documents.update(sheet.documents)
+            marks = (POSITION, NONFINITE)
+            return max((p.step for p in held.points if p.key in marks), default=-1) + 1
 
     @override
     def log_points(self, run: TrackedRun, points: Sequence[Point]) -> None:
-        lost = self._call("log_points", run.run_id)
-        self.runs[run.run_id].points.extend(points)
-        _answer(lost=lost)
+        with self._call("log_points", run.run_id):
+            self.runs[run.run_id].points.extend(points)
 
     @override
     def end_run(self, run: TrackedRun, end: RunEnd) -> None:
-        lost = self._call("end_run", run.run_id)
-        held = self.runs[run.run_id]
-        held.status, held.ended = end.status, end.ended
-        held.tags.update(end.tags)
-        held.points.extend(point for point in end.points if point not in held.points)
-        held.documents.update(end.documents)
-        if end.folder is not None:
-            files = (path for path in end.folder.rglob("*") if path.is_file())
-            held.files.update({str(p.relative_to(end.folder)): p.read_bytes() for p in files})
-        _answer(lost=lost)
+        with self._call("end_run", run.run_id):
+            held = self.runs[run.run_id]
+            held.status, held.ended = end.status, end.ended
+            held.tags.update(end.tags)
+            held.points.extend(point for point in end.points if point not in held.points)
+            held.documents.update(end.documents)
+            if end.folder is not None:
+                files = (path for path in end.folder.rglob("*") if path.is_file())
+                held.files.update({str(p.relative_to(end.folder)): p.read_bytes() for p in files})
 
     @override
     def describe_sweep(self, markdown: str) -> None:
-        self._call("describe_sweep")
-        self.description = markdown
+        with self._call("describe_sweep"):
+            self.description = markdown
 
-    def _call(self, name: str, trial_id: str | None = None) -> bool:
-        """Note the call; True when it shall write and then lose its answer.
+    @contextlib.contextmanager
+    def _call(self, name: str, trial_id: str | None = None) -> Iterator[None]:
+        """Note the call, and fail before or after its work when told to.
 
         Raises:
             TrackingError: it was told to fail.
@@ -135,17 +135,14 @@ class MemoryTracker(Tracker):
         self.calls.append(name)
         if trial_id in self.refused:
             raise TrackingError(f"{name}: trial {trial_id} is refused")
-        if self.failures == 0:
-            return False
-        self.failures -= 1
-        if not self.failing_after_writing:
+        failing = self.successes == 0 and self.failures > 0
+        self.successes = max(self.successes - 1, 0)
+        self.failures -= failing
+        if failing and not self.failing_after_writing:
             raise TrackingError(f"{name}: told to fail")
-        return True
-
-
-def _answer(*, lost: bool) -> None:
-    if lost:
-        raise TrackingError("the answer was lost")
+        yield
+        if failing:
+            raise TrackingError(f"{name}: the answer was lost")
 
 
 def _tracked(run_id: str, run: MemoryRun) -> TrackedRun:

@@ -42,13 +42,17 @@ class SweepSummary:
 
 def sweep_page(header: SweepHeader) -> SweepPage:
     """The page that will hold the sweep's runs."""
-    settings = dict.fromkeys(key for trial in header.trials for key in trial.swept)
-    configurations = {trial.config_hash for trial in header.trials}
+    values: dict[str, set[str]] = {}
+    for trial in header.trials:
+        for key, value in trial.swept.items():
+            values.setdefault(key, set()).add(_text(value))
+    settings = [key for key, different in values.items() if len(different) > 1]
+    configurations = dict.fromkeys(trial.configuration for trial in header.trials)
     return SweepPage(
         name=header.name,
         description=f"{header.question}\n\n{len(header.trials)} trials, no summary yet.",
         tags=_origin(header),
-        views=saved_views(tuple(settings), len(configurations)),
+        views=saved_views(tuple(settings or values), tuple(configurations)),
     )
 
 
@@ -93,12 +97,14 @@ def trial_end(end: TrialEnd, nonfinite: tuple[int, str] | None) -> RunEnd:
         "initial/pass_rate": end.initial,
         "final/seconds": end.seconds,
     }
-    finite = {key: value for key, value in totals.items() if _is_finite(value)}
+    finite = {
+        key: value for key, value in totals.items() if value is not None and math.isfinite(value)
+    }
     return RunEnd(
         status="FAILED" if end.status == "failed" else "FINISHED",
         ended=end.started + end.seconds,
         tags=tags,
-        points=tuple(Point(key, float(value or 0.0), 0) for key, value in finite.items()),
+        points=tuple(Point(key, round(value, 4), 0) for key, value in finite.items()),
         documents={"diagnosis.json": diagnosis.to_json()},
     )
 
@@ -190,7 +196,3 @@ def _origin(header: SweepHeader) -> dict[str, str]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)

@@ -12,26 +12,39 @@ TRIALS_ONLY = "tags.kind = 'trial'"
 """Keeps the summary's run out of a view."""
 LEGIBLE_LINES = 30
 """With more configurations than that, charts open with the first 20 lines."""
-_COLUMNS = ("verdict", "symptom", "stage", "onset", "seed")
+_WIDTHS = {"verdict": 90, "symptom": 140, "stage": 90, "onset": 60, "seed": 50}
+_SETTING_WIDTH = 120
+_FINAL = "metrics.`final/pass_rate`"
 _CHARTS = {
-    "learning": ("eval/pass_rate", "reward/pass_rate", "reward/mean", "reward/std"),
-    "policy": ("train/entropy", "kl/reference", "train/length_mean", "train/truncated"),
-    "optimization": ("train/loss", "train/grad_norm", "ratio/clip_fraction", "ratio/max"),
+    "learning": ("eval/pass_rate", "reward/pass_rate", "reward/mean"),
+    "policy": ("train/entropy", "kl/reference", "train/length_mean"),
+    "optimization": ("train/loss", "train/grad_norm", "ratio/clip_fraction"),
     "reward signal": (
-        "signal/raw_fidelity",
         "signal/normalized_fidelity",
         "signal/advantage_fidelity",
         "signal/advantage_silent",
     ),
 }
+"""Sections of the page of curves; three charts fill a row."""
 _FOLDED = ("eval", "final", "initial", "kl", "ratio", "reward", "signal", "train")
 
 
-def saved_views(settings: tuple[str, ...], configurations: int) -> tuple[View, ...]:
-    """Verdicts, curves by configuration, and failing runs, for a sweep over these settings."""
-    columns = [f"params.`{key}`" for key in settings] + [f"tags.`{key}`" for key in _COLUMNS]
+def saved_views(settings: tuple[str, ...], configurations: tuple[str, ...]) -> tuple[View, ...]:
+    """Verdicts, curves by configuration, and failing runs.
+
+    Args:
+        settings: Dotted keys of the settings that differ between trials; a column each.
+        configurations: Names of the sweep's configurations; a line each.
+    """
+    widths = {f"params.`{key}`": _SETTING_WIDTH for key in settings}
+    widths |= {f"tags.`{key}`": width for key, width in _WIDTHS.items()} | {_FINAL: 100}
+    columns = [*widths]
+    # What moves to the front is what the eye looks for; the page would sort metrics before tags.
+    order = ["tags.`verdict`", "tags.`symptom`", "tags.`stage`", _FINAL, *columns]
     table = _page(TRIALS_ONLY, "tags.`verdict`") | {
-        "selectedColumns": [*columns, "metrics.`final/pass_rate`"]
+        "selectedColumns": columns,
+        "columnOrder": list(dict.fromkeys(order)),
+        "columnWidths": widths,
     }
     failing = table | {"searchFilter": f"{TRIALS_ONLY} AND tags.verdict = 'unhealthy'"}
     return (
@@ -43,7 +56,7 @@ def saved_views(settings: tuple[str, ...], configurations: int) -> tuple[View, .
 
 def view_link(ui: str, experiment: str, view: View) -> str:
     """Address that opens the view in the tracker's pages at `ui`."""
-    query = f"compareRunsMode={view.mode}&viewStateShareKey={view.id}"
+    query = f"compareRunsMode={view.mode}&viewStateShareKey={view.id}&workflowType=machine_learning"
     return f"{ui.rstrip('/')}/#/experiments/{experiment}/runs?{query}"
 
 
@@ -59,16 +72,18 @@ def _page(search: str, order: str) -> dict[str, Any]:
     }
 
 
-def _curves(configurations: int) -> dict[str, Any]:
+def _curves(configurations: tuple[str, ...]) -> dict[str, Any]:
     """One line per configuration, averaged over its seeds; what matters most on top."""
     sections = [_section(name, shown=True) for name in _CHARTS]
     folded = [_section(name, shown=False) for name in _FOLDED]
     charts = [_chart(key, name) for name, keys in _CHARTS.items() for key in keys]
     grouping = [{"mode": "tag", "groupByData": "configuration"}]
+    few = len(configurations) <= LEGIBLE_LINES
     return _page(TRIALS_ONLY, "attributes.start_time") | {
         "groupBy": {"aggregateFunction": "average", "groupByKeys": grouping},
+        "groupsExpanded": {f"tag.configuration.{name}": False for name in configurations},
         "useGroupedValuesInCharts": True,
-        "runsHiddenMode": "SHOW_ALL" if configurations <= LEGIBLE_LINES else "FIRST_20_RUNS",
+        "runsHiddenMode": "SHOW_ALL" if few else "FIRST_20_RUNS",
         "hideEmptyCharts": True,
         "isAccordionReordered": True,
         "compareRunSections": sections + folded,
@@ -103,6 +118,7 @@ def _chart(key: str, section: str) -> dict[str, Any]:
         "range": {},
         "xAxisKey": "step",
         "selectedXAxisMetricKey": "",
+        "displayPoints": False,
         "yAxisKey": "metric",
         "yAxisExpressions": [],
         "ignoreOutliers": False,
