@@ -1,7 +1,11 @@
 """StepMetrics: what one training step reports."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Self
+
+Scalar = float | int | str | None
+"""What a field of StepMetrics holds, `stages` apart."""
 
 STAGES = (
     "raw",
@@ -23,8 +27,8 @@ class StageSignal:
     gain: float
     """Mean within-group standard deviation of the per-answer value, in that stage's own units."""
     fidelity: float | None
-    """Signed R^2 of within-group differences against the strict check: 1 = only the task, 0 = something
-    else; None where the check itself shows no contrast."""
+    """Signed R^2 of within-group differences against the strict check: 1 = only the task, 0 =
+    something else; None where the check itself shows no contrast."""
     silent: float
     """Share of groups without contrast, relative to the batch's largest magnitude."""
     extreme: float
@@ -108,16 +112,21 @@ class StepMetrics:
     """Mean policy versions between sampling and training."""
     tokens: int
     """Trained tokens in the batch."""
+    accepted_groups: float = 1.0
+    """Share of the sampled groups that dynamic sampling accepted."""
+    value_loss: float | None = None
+    """Mean loss of the value function over its minibatches; None without a critic."""
     nonfinite: str | None = None
     """The first tensor that held NaN or inf; the trial ends with this step."""
 
     def to_json(self) -> dict[str, Any]:
         """A mapping that JSON can hold; NaN and inf become strings."""
-        record: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            record[field.name] = _plain(value)
-        return record
+        stages = {
+            stage: {part.name: _plain(getattr(signal, part.name)) for part in fields(signal)}
+            for stage, signal in self.stages.items()
+        }
+        names = [item.name for item in fields(self) if item.name != "stages"]
+        return {name: _plain(getattr(self, name)) for name in names} | {"stages": stages}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Self:
@@ -166,15 +175,9 @@ TRACKED_NAMES = {
 _NONFINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, StageSignal):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return value
+def _plain(value: Scalar) -> Scalar:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _number(value: Any) -> Any:
+def _number(value: Scalar) -> Any:  # noqa: ANN401 - the field's own type, which JSON does not keep
     return _NONFINITE.get(value, value) if isinstance(value, str) else value

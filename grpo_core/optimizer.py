@@ -1,7 +1,7 @@
 """The optimizer and its learning rate."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
@@ -34,11 +34,13 @@ def learning_rate(config: OptimizerConfig, step: int, total_steps: int) -> float
     if step < warmup:
         return config.lr * (step + 1) / warmup
     progress = (step - warmup) / max(total_steps - warmup, 1)
-    match config.lr_scheduler_type:
-        case "constant":
-            share = 1.0
-        case "linear":
-            share = 1.0 - progress
-        case "cosine":
-            share = 0.5 * (1.0 + math.cos(math.pi * progress))
+    share = _SHAPES[config.lr_scheduler_type](progress)
     return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * share)
+
+
+_SHAPES: dict[str, Callable[[float], float]] = {
+    "constant": lambda _: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+}
+"""Share of the way between lr and its minimum, by progress after warm-up."""

@@ -1,7 +1,8 @@
 """The scale at which a policy is diagnosed: settings that a model's size decides, not its recipe.
 
 A learning rate for a model of billions of parameters says nothing about one of 61,000. Where a base
-configuration leaves these keys open, or comes from a production file, the profile's values are used.
+configuration leaves these keys open, or comes from a production file, the profile's values are
+used.
 """
 
 from dataclasses import dataclass

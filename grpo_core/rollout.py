@@ -1,6 +1,7 @@
 """Sampling a training batch: prompts, groups of answers, rewards."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +12,11 @@ from grpo_core.errors import GrpoError
 from grpo_core.policy.base import Policy
 from grpo_core.policy.sampling import Generated
 from grpo_core.randomness import numpy_stream, torch_stream
+from grpo_core.rewards import accept_groups
 from grpo_core.tasks import Answer, Prompt, Task
+
+MOST_ROUNDS = 8
+"""Rounds of dynamic sampling before a step trains on the groups it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,21 @@ class RolloutBatch:
     """The prompt of each row."""
     answers: tuple[Answer, ...]
     """The text of each row."""
+    accepted_groups: float = 1.0
+    """Share of the sampled groups that dynamic sampling accepted."""
+
+    def groups(self, chosen: Bool[Tensor, " G"]) -> Self:
+        """Keep the chosen groups' rows."""
+        rows = torch.repeat_interleave(chosen, self.group_sizes)
+        picked: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                picked[item.name] = value[chosen if item.name == "group_sizes" else rows]
+            elif isinstance(value, tuple):
+                kept = zip(value, rows.tolist(), strict=True)
+                picked[item.name] = tuple(entry for entry, keep in kept if keep)
+        return replace(self, **picked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +80,65 @@ class Evaluation:
 
 
 def sample_batch(
-    policy: Policy, task: Task, config: TrialConfig, step: int, version: int
+    policy: Policy, task: Task, config: TrialConfig, *, step: int, version: int
 ) -> RolloutBatch:
-    """One training batch; prompts and noise depend only on (seed, step)."""
-    rng = numpy_stream(config.seed, "prompts", step)
+    """One training batch; prompts and noise depend only on (seed, step).
+
+    With `extensions.dynamic_sampling` only accepted groups are kept (DAPO, arXiv 2503.14476 section
+    3.2): rounds of prompts are sampled until `train_dataset.batch_size` groups are accepted, at
+    most MOST_ROUNDS, or one round with `dynamic_bs`. If none is accepted, the last round is kept as
+    it is.
+    """
+    rule = config.extensions.dynamic_sampling
+    drawn = _sample_round(policy, task, config, _Draw(step, 0, version))
+    if rule is None:
+        return drawn
+    rounds = 1 if config.dynamic_bs else MOST_ROUNDS
+    wanted = config.train_dataset.batch_size
+    kept: list[RolloutBatch] = []
+    found = index = 0
+    for index in range(1, rounds + 1):
+        accepted = accept_groups(drawn.rewards, drawn.group_sizes, rule)
+        kept += [drawn.groups(accepted)] if bool(accepted.any()) else []
+        found = sum(len(part.group_sizes) for part in kept)
+        if found >= wanted or index == rounds:
+            break
+        drawn = _sample_round(policy, task, config, _Draw(step, index, version))
+    batch = _join(kept, wanted) if kept else drawn
+    return replace(batch, accepted_groups=found / (wanted * index))
+
+
+@dataclass(frozen=True, slots=True)
+class _Aligned:
+    """Rows of prompt and answer; arrays over positions are prediction-aligned."""
+
+    ids: Int[Tensor, "B T"]
+    loss_mask: Bool[Tensor, "B T"]
+    lengths: Int[Tensor, " B"]
+    behaviour_logprobs: Float[Tensor, "B T"]
+    entropy: Float[Tensor, "B T"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """Which round of sampling: its streams and the policy's version."""
+
+    step: int
+    index: int
+    version: int
+
+    def purpose(self, name: str) -> str:
+        """The stream's name; further rounds have streams of their own."""
+        return name if self.index == 0 else f"{name}-{self.index}"
+
+
+def _sample_round(policy: Policy, task: Task, config: TrialConfig, draw: _Draw) -> RolloutBatch:
+    rng = numpy_stream(config.seed, draw.purpose("prompts"), draw.step)
     questions = task.training_prompts(rng, config.train_dataset.batch_size)
     group = config.gconfig.n_samples
     prompts = tuple(question for question in questions for _ in range(group))
     encoded = [policy.encode(prompt.text) for prompt in prompts]
-    noise = torch_stream(config.seed, "sampling", step)
+    noise = torch_stream(config.seed, draw.purpose("sampling"), draw.step)
     generated = policy.generate(encoded, config.gconfig, noise)
     answers = _answers(policy, generated)
     rewards = [
@@ -77,22 +147,51 @@ def sample_batch(
     ]
     passed = [task.passes(p, a) for p, a in zip(prompts, answers, strict=True)]
     device = generated.ids.device
+    aligned = _align(encoded, generated)
     return RolloutBatch(
-        **_align(encoded, generated),
+        ids=aligned.ids,
+        loss_mask=aligned.loss_mask,
+        lengths=aligned.lengths,
+        answer_lengths=generated.lengths,
+        behaviour_logprobs=aligned.behaviour_logprobs,
+        entropy=aligned.entropy,
         truncated=~generated.ended,
         rewards=torch.tensor(rewards, dtype=torch.float32, device=device),
         passed=torch.tensor(passed, device=device),
         group_sizes=torch.full((len(questions),), group, device=device),
-        version=version,
+        version=draw.version,
         prompts=prompts,
         answers=answers,
     )
 
 
+def _join(parts: list[RolloutBatch], groups: int) -> RolloutBatch:
+    """The first `groups` groups of several batches, padded to one width."""
+    width = max(part.ids.shape[1] for part in parts)
+    joined: dict[str, Any] = {}
+    for item in fields(RolloutBatch):
+        values = [getattr(part, item.name) for part in parts]
+        if isinstance(values[0], Tensor):
+            padded = [_widen(value, width) if value.ndim == 2 else value for value in values]
+            joined[item.name] = torch.cat(padded)
+        elif isinstance(values[0], tuple):
+            joined[item.name] = tuple(entry for value in values for entry in value)
+        else:
+            joined[item.name] = values[0]
+    whole = RolloutBatch(**joined)
+    first = torch.arange(len(whole.group_sizes), device=whole.ids.device) < groups
+    return whole.groups(first)
+
+
+def _widen(values: Tensor, width: int) -> Tensor:
+    return torch.nn.functional.pad(values, (0, width - values.shape[1]))
+
+
 def evaluate(policy: Policy, task: Task, config: TrialConfig, prompts: int) -> Evaluation:
     """Strict pass rate at temperature 1 on the first `prompts` held-out prompts.
 
-    The noise is the same at every call of a trial, so that two evaluations differ by the policy alone.
+    The noise is the same at every call of a trial, so that two evaluations differ by the policy
+    alone.
     """
     questions = task.held_out_prompts(prompts)
     generation = GenerationConfig(n_samples=1, max_new_tokens=config.gconfig.max_new_tokens)
@@ -134,7 +233,7 @@ def _answers(policy: Policy, generated: Generated) -> tuple[Answer, ...]:
     )
 
 
-def _align(prompts: list[list[int]], generated: Generated) -> dict[str, Tensor]:
+def _align(prompts: list[list[int]], generated: Generated) -> _Aligned:
     """Join prompts and answers into right-padded rows; shift per-token arrays by one."""
     device = generated.ids.device
     starts = torch.tensor([len(prompt) for prompt in prompts], device=device)
@@ -151,11 +250,10 @@ def _align(prompts: list[list[int]], generated: Generated) -> dict[str, Tensor]:
     spread = torch.zeros(ids.shape, device=device)
     positions = torch.arange(width, device=device)[None, :]
     mask = (positions >= starts[:, None] - 1) & (positions < lengths[:, None] - 1)
-    return {
-        "ids": ids[:, :width],
-        "loss_mask": mask,
-        "lengths": lengths,
-        "answer_lengths": generated.lengths,
-        "behaviour_logprobs": spread.scatter(1, predictions, generated.logprobs)[:, :width],
-        "entropy": spread.scatter(1, predictions, generated.entropy)[:, :width],
-    }
+    return _Aligned(
+        ids=ids[:, :width],
+        loss_mask=mask,
+        lengths=lengths,
+        behaviour_logprobs=spread.scatter(1, predictions, generated.logprobs)[:, :width],
+        entropy=spread.scatter(1, predictions, generated.entropy)[:, :width],
+    )

@@ -60,8 +60,8 @@ def token_fidelity(
 ) -> float | None:
     """Signed R^2 between the advantage of every trained token and its answer's strict check.
 
-    Unlike the stages' fidelity it compares across groups and positions, so it sees a missing baseline
-    and a KL term that varies along the answer.
+    Unlike the stages' fidelity it compares across groups and positions, so it sees a missing
+    baseline and a KL term that varies along the answer.
     """
     values = advantages[mask].double()
     truth = passed[:, None].expand_as(mask)[mask].double()
@@ -78,7 +78,10 @@ def row_means(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[
 def kl_share(
     kl_returns: Float[Tensor, "B T"], returns: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
 ) -> float:
-    """Var(KL part) / (Var(KL part) + Var(rest)) of the returns over trained tokens; 0 without KL."""
+    """Var(KL part) / (Var(KL part) + Var(rest)) of the returns over trained tokens.
+
+    0 without a KL term.
+    """
     kl_part = kl_returns[mask].double()
     if len(kl_part) < 2 or not bool(kl_part.any()):
         return 0.0

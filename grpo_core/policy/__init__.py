@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from grpo_core.config import GenerationConfig, TrialConfig
 from grpo_core.errors import ConfigError
 from grpo_core.policy.base import Policy
 from grpo_core.policy.sampling import Generated, generate
-from grpo_core.policy.tiny import VOCABULARY, CharacterTokenizer, TinyDecoder
+from grpo_core.policy.tiny import VOCABULARY, CharacterTokenizer, TinyCritic, TinyDecoder
 from grpo_core.policy.warm_start import Recipe, warm_start
 
 Notify = Callable[[str], None]
@@ -22,9 +22,10 @@ class TinyPolicy:
 
     vocabulary = VOCABULARY
 
-    def __init__(self, module: TinyDecoder) -> None:
-        self.module = module
-        self.longest = module.shape.positions
+    def __init__(self, decoder: TinyDecoder) -> None:
+        self.module: nn.Module = decoder
+        self.longest = decoder.shape.positions
+        self._decoder = decoder
         self._tokenizer = CharacterTokenizer()
 
     def encode(self, text: str) -> list[int]:
@@ -39,7 +40,7 @@ class TinyPolicy:
         self, prompts: list[list[int]], config: GenerationConfig, generator: torch.Generator
     ) -> Generated:
         """Sample one answer for each prompt."""
-        return generate(self.module, prompts, config, generator)
+        return generate(self._decoder, prompts, config, generator)
 
     def logprobs(self, ids: Int[Tensor, "B T"], temperature: float) -> Float[Tensor, "B T"]:
         """Prediction-aligned log-probs; the last column, which predicts nothing, is 0."""
@@ -47,9 +48,13 @@ class TinyPolicy:
         chosen = logits.gather(2, ids[:, 1:, None]).squeeze(2) - logits.logsumexp(2)
         return torch.nn.functional.pad(chosen, (0, 1))
 
-    def copy(self) -> "TinyPolicy":
+    def copy(self) -> Policy:
         """An independent policy with the same weights."""
-        return TinyPolicy(copy.deepcopy(self.module))
+        return TinyPolicy(copy.deepcopy(self._decoder))
+
+    def build_critic(self) -> nn.Module:
+        """A value function on a copy of the decoder."""
+        return TinyCritic(copy.deepcopy(self._decoder))
 
 
 def _load_tiny(config: TrialConfig, notify: Notify) -> Policy:

@@ -41,3 +41,7 @@ class Policy(Protocol):
     def copy(self) -> "Policy":
         """An independent policy with the same weights."""
         ...
+
+    def build_critic(self) -> nn.Module:
+        """A value function: token ids [B, T] to the value [B, T] of the state before each token."""
+        ...

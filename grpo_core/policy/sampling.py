@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_core.config import GenerationConfig
@@ -25,8 +25,8 @@ class Generated:
     """Entropy of the distribution that each token was drawn from, nats; 0 behind the end."""
     lengths: Int[Tensor, " B"]
     """Generated tokens of each row, EOS included."""
-    ended: Tensor
-    """[B] bool: EOS came before the length limit."""
+    ended: Bool[Tensor, " B"]
+    """EOS came before the length limit."""
 
 
 @torch.no_grad()
@@ -43,28 +43,12 @@ def generate(
     """
     device = next(model.parameters()).device
     rows, limit = len(prompts), config.max_new_tokens
-    ids, pads = _left_pad(prompts, device)
-    width = ids.shape[1]
     noise = _gumbel((rows, limit, model.head.out_features), generator).to(device)
-    cache = KeyValueCache(model, rows, width + limit, device)
-    slots = torch.arange(width + limit, device=device)
-
-    out = Generated(
-        ids=torch.full((rows, limit), PAD, device=device),
-        logprobs=torch.zeros(rows, limit, device=device),
-        entropy=torch.zeros(rows, limit, device=device),
-        lengths=torch.full((rows,), limit, device=device),
-        ended=torch.zeros(rows, dtype=torch.bool, device=device),
-    )
-    live = torch.arange(rows, device=device)
-    positions = (slots[:width] - pads[:, None]).clamp(min=0)
-    # A padding position sees itself, or its softmax would be empty; nothing real ever sees it.
-    causal = slots[:width][None, :] <= slots[:width][:, None]
-    real = slots[:width][None, :] >= pads[:, None]
-    visible = (causal[None] & real[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
-    logits = model.decode_step(ids, positions, cache, visible[:, None])
-
+    state = _Decoding(model, prompts, limit)
+    out = _empty(rows, limit, device)
+    logits = state.read_prompts()
     for t in range(limit):
+        live = state.live
         tokens, logprobs, entropy = _draw(logits, noise[live, t], config, t)
         out.ids[live, t] = tokens
         out.logprobs[live, t] = logprobs
@@ -75,17 +59,63 @@ def generate(
         alive = ~out.ended[live]
         if t + 1 == limit or not bool(alive.any()):
             break
+        logits = state.read_tokens(tokens, alive)
+    return _without_tails(out)
+
+
+class _Decoding:
+    """The rows that are still being written, with their cache."""
+
+    def __init__(self, model: TinyDecoder, prompts: list[list[int]], limit: int) -> None:
+        device = next(model.parameters()).device
+        self._model = model
+        self._ids, self._pads = _left_pad(prompts, device)
+        capacity = self._ids.shape[1] + limit
+        self._cache = KeyValueCache(model, len(prompts), capacity, device)
+        self._slots = torch.arange(capacity, device=device)
+        self.live = torch.arange(len(prompts), device=device)
+
+    def read_prompts(self) -> Float[Tensor, "B V"]:
+        """Logits of every row's first token."""
+        width = self._ids.shape[1]
+        slots = self._slots[:width]
+        positions = (slots - self._pads[:, None]).clamp(min=0)
+        # A padding position sees itself, or its softmax would be empty; nothing real sees it.
+        causal = slots[None, :] <= slots[:, None]
+        real = slots[None, :] >= self._pads[:, None]
+        itself = torch.eye(width, dtype=torch.bool, device=slots.device)
+        visible = (causal[None] & real[:, None, :]) | itself
+        return self._model.decode_step(self._ids, positions, self._cache, visible[:, None])
+
+    def read_tokens(
+        self, tokens: Int[Tensor, " L"], alive: Bool[Tensor, " L"]
+    ) -> Float[Tensor, "K V"]:
+        """Logits after one more token of every live row; drops rows once enough have ended."""
         if alive.float().mean().item() < COMPACT_BELOW:
             kept = alive.nonzero().squeeze(1)
-            cache.keep(kept)
-            live, pads, tokens = live[kept], pads[kept], tokens[kept]
-        step_visible = slots[: cache.length + 1][None, :] >= pads[:, None]
-        step_positions = (cache.length - pads)[:, None]
-        logits = model.decode_step(
-            tokens[:, None], step_positions, cache, step_visible[:, None, None]
+            self._cache.keep(kept)
+            self.live, self._pads, tokens = self.live[kept], self._pads[kept], tokens[kept]
+        length = self._cache.length
+        visible = self._slots[: length + 1][None, :] >= self._pads[:, None]
+        positions = (length - self._pads)[:, None]
+        return self._model.decode_step(
+            tokens[:, None], positions, self._cache, visible[:, None, None]
         )
-    # Rows that had ended but were still in the cache went on; what they wrote is not theirs.
-    behind = torch.arange(limit, device=device)[None, :] >= out.lengths[:, None]
+
+
+def _empty(rows: int, limit: int, device: torch.device) -> Generated:
+    return Generated(
+        ids=torch.full((rows, limit), PAD, device=device),
+        logprobs=torch.zeros(rows, limit, device=device),
+        entropy=torch.zeros(rows, limit, device=device),
+        lengths=torch.full((rows,), limit, device=device),
+        ended=torch.zeros(rows, dtype=torch.bool, device=device),
+    )
+
+
+def _without_tails(out: Generated) -> Generated:
+    """Clear what rows wrote behind their end while they were still in the cache."""
+    behind = torch.arange(out.ids.shape[1], device=out.ids.device)[None, :] >= out.lengths[:, None]
     return Generated(
         ids=out.ids.masked_fill(behind, PAD),
         logprobs=out.logprobs.masked_fill(behind, 0.0),

@@ -1,16 +1,18 @@
 """The embedded policy: a decoder of about 60,000 parameters over characters.
 
-Small enough that one GRPO step of 96 answers costs about a tenth of a CPU-second, large enough to learn
-the embedded tasks. Training forward is right-padded and causal; sampling keeps a key-value cache, drops
-finished rows and takes its noise from a stream, so that the same stream gives the same answers.
+Small enough that one GRPO step of 96 answers costs less than a tenth of a CPU-second, large enough
+to learn the embedded tasks. The training forward is right-padded and causal; sampling keeps a
+key-value cache.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 - PyTorch's own convention
+from typing_extensions import override
 
 PAD, EOS = 0, 1
 CHARACTERS = "^=;#~RSACabcd0123456789+-*"
@@ -71,8 +73,9 @@ class _Block(nn.Module):
 
     def finish(self, x: Float[Tensor, "B T D"], attended: Tensor) -> Float[Tensor, "B T D"]:
         """Residual of attention, then the feed-forward layer."""
-        x = x + self.out(attended.transpose(1, 2).flatten(2))
-        return x + self.down(F.relu(self.up(self.norm_mlp(x))))
+        after: Tensor = x + self.out(attended.transpose(1, 2).flatten(2))
+        fed: Tensor = self.down(F.relu(self.up(self.norm_mlp(after))))
+        return after + fed
 
 
 class TinyDecoder(nn.Module):
@@ -87,14 +90,25 @@ class TinyDecoder(nn.Module):
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, VOCABULARY)
 
+    @override
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Logits for the next token at every position of right-padded rows."""
+        logits: Tensor = self.head(self.hidden(ids))
+        return logits
+
+    def layers(self) -> list[_Block]:
+        """The blocks in order."""
+        return cast("list[_Block]", list(self.blocks))
+
+    def hidden(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """What the last layer knows after each token."""
         positions = torch.arange(ids.shape[1], device=ids.device)
         x = self.tokens(ids) + self.positions(positions)
-        for block in self.blocks:
+        for block in self.layers():
             q, k, v = block.heads_of(x)
             x = block.finish(x, F.scaled_dot_product_attention(q, k, v, is_causal=True))
-        return self.head(self.norm(x))
+        normed: Tensor = self.norm(x)
+        return normed
 
     def decode_step(
         self,
@@ -108,12 +122,13 @@ class TinyDecoder(nn.Module):
         `visible[b, 0, t, s]`: token t of row b may look at cache slot s.
         """
         x = self.tokens(ids) + self.positions(positions)
-        for layer, block in enumerate(self.blocks):
+        for layer, block in enumerate(self.layers()):
             q, k, v = block.heads_of(x)
             keys, values = cache.append(layer, k, v)
             x = block.finish(x, F.scaled_dot_product_attention(q, keys, values, attn_mask=visible))
         cache.length += ids.shape[1]
-        return self.head(self.norm(x[:, -1]))
+        logits: Tensor = self.head(self.norm(x[:, -1]))
+        return logits
 
     @torch.no_grad()
     def initialize(self, generator: torch.Generator) -> None:
@@ -126,6 +141,25 @@ class TinyDecoder(nn.Module):
             if name.endswith(("out.weight", "down.weight")):
                 scale /= (2 * self.shape.layers) ** 0.5
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+
+
+class TinyCritic(nn.Module):
+    """A value function on a copy of the decoder; it starts at 0 everywhere."""
+
+    def __init__(self, decoder: TinyDecoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.value = nn.Linear(decoder.shape.width, 1)
+        nn.init.zeros_(self.value.weight)
+        nn.init.zeros_(self.value.bias)
+        # The token head takes no part; without a gradient the optimizer would still decay it.
+        self.decoder.head.requires_grad_(requires_grad=False)
+
+    @override
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        """Value of the state before each next token; prediction-aligned."""
+        values: Tensor = self.value(self.decoder.hidden(ids))
+        return values.squeeze(-1)
 
 
 class KeyValueCache:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 - PyTorch's own convention
 
 from grpo_core.errors import CheckpointError
 from grpo_core.policy.tiny import PAD, CharacterTokenizer, TinyDecoder, TinyShape
@@ -33,7 +33,7 @@ class Recipe:
     """How the warm start is trained."""
 
     task: str
-    shape: TinyShape = TinyShape()
+    shape: TinyShape = field(default_factory=TinyShape)
     steps: int = 600
     batch: int = 128
     lr: float = 3e-3
@@ -93,7 +93,7 @@ def train_warm_start(recipe: Recipe) -> TinyDecoder:
         )
         loss = (losses * weights.flatten()).sum() / weights.sum()
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()

@@ -31,7 +31,10 @@ class Answer:
 class Task(Protocol):
     """A verifiable task with a fixed held-out set."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Its key in TASKS."""
+        ...
 
     def training_prompts(self, rng: np.random.Generator, count: int) -> list[Prompt]:
         """Draw prompts that are never in the held-out set."""

@@ -1,10 +1,11 @@
 """The embedded tasks: letters to rearrange, with two habits of answering.
 
 A demonstration is either *careful* (copies the input, then answers, few slips) or *sloppy* (answers
-at once, many slips). A warm-started policy therefore passes about a third of its attempts, and GRPO has
-a low-dimensional direction to find: select the careful habit. Answers grow longer on the way, truncation
-falls, entropy falls, as in real runs with verifiable rewards. Some demonstrations answer twice, go on
-after the answer or never end, so that a weak verifier can be gamed and truncation exists.
+at once, many slips). A warm-started policy therefore passes about a third of its attempts, and GRPO
+has a low-dimensional direction to find: select the careful habit. Answers grow longer on the way,
+truncation falls, entropy falls, as in real runs with verifiable rewards. Some demonstrations answer
+twice, go on after the answer or never end, so that a weak verifier can be gamed and truncation
+exists.
 """
 
 import hashlib
@@ -84,14 +85,7 @@ class LetterTask:
 
     def reward(self, prompt: Prompt, answer: Answer, config: TaskConfig) -> float:
         """Between `reward_wrong` and `reward_right`, by the verifier that `config` names."""
-        answers = _answers(answer.text)
-        match config.verifier:
-            case "strict":
-                merit = float(answers[-1:] == [prompt.target])
-            case "weak":
-                merit = float(prompt.target in answers)
-            case "graded":
-                merit = _matching_share(answers[-1] if answers else "", prompt.target)
+        merit = _MERITS[config.verifier](_answers(answer.text), prompt.target)
         return config.reward_wrong + merit * (config.reward_right - config.reward_wrong)
 
     def demonstration(self, rng: np.random.Generator, prompt: Prompt) -> Answer:
@@ -149,3 +143,11 @@ def _answers(text: str) -> list[str]:
 def _matching_share(answer: str, target: str) -> float:
     """Share of the target's positions that the answer gets right."""
     return sum(a == b for a, b in zip(answer, target, strict=False)) / len(target)
+
+
+_MERITS: dict[str, Callable[[list[str], str], float]] = {
+    "strict": lambda answers, target: float(answers[-1:] == [target]),
+    "weak": lambda answers, target: float(target in answers),
+    "graded": lambda answers, target: _matching_share(answers[-1] if answers else "", target),
+}
+"""Share of the full reward that a verifier gives, from all answers and the target."""
