@@ -7,9 +7,6 @@ from typing import Any, Protocol
 
 from grpo_core.errors import GrpoError
 
-SUMMARY = "summary"
-"""Stands where a trial id would for the sweep's own run."""
-
 POSITION = "reward/mean"
 """The metric that tells how far a run was delivered: every step has it where it is finite."""
 NONFINITE = "first_nonfinite"
@@ -67,7 +64,7 @@ class RunSheet:
     """A run as it starts."""
 
     trial_id: str
-    """The trial it mirrors, or SUMMARY."""
+    """The trial it mirrors; the summary has an id of its own."""
     name: str
     """What people read in lists and legends."""
     started: float
@@ -117,7 +114,7 @@ class OpenSweep:
     experiment: str
     """The tracker's id of the sweep's page."""
     runs: dict[str, TrackedRun]
-    """Trial id (or SUMMARY) -> run."""
+    """Trial id -> run; the summary among them."""
 
 
 class Tracker(Protocol):

@@ -55,7 +55,7 @@ class MemoryTracker(Tracker):
     """Holds runs in plain dataclasses and fails when told to."""
 
     runs: dict[str, MemoryRun] = field(default_factory=dict)
-    """Trial id (or SUMMARY) -> run."""
+    """Trial id -> run; the summary among them."""
     page: SweepPage | None = None
     """The sweep's page; None before it was opened."""
     description: str = ""

@@ -14,13 +14,14 @@ from typing import Any
 
 from sweeps.plan import TrialSpec
 from sweeps.record import SweepHeader, SweepRecord
-from sweeps.tracking.base import MIRRORED, SUMMARY, RunSheet, TrackedRun, Tracker
+from sweeps.tracking.base import MIRRORED, RunSheet, TrackedRun, Tracker
 from sweeps.tracking.translate import (
     SweepSummary,
     batches,
     end_digest,
     first_nonfinite,
     summary_end,
+    summary_id,
     summary_sheet,
     sweep_page,
     trial_end,
@@ -212,16 +213,17 @@ class Delivery:
         return self._header
 
     def _waiting(self) -> list[tuple[str, Stamp]]:
-        """Trials (and SUMMARY) whose files are not as they were when they were shipped."""
+        """Trials (and the summary) whose files are not as they were when they were shipped."""
         if not self._record.exists():
             return []
         folder = self._record.folder / "trials"
         names = [trial.id for trial in self._known_header().trials]
         files = {name: (folder / f"{name}.jsonl", folder / f"{name}.json") for name in names}
-        files[SUMMARY] = (_summary_path(self._record), self._record.report_folder)
+        summary = summary_id(self._known_header())
+        files[summary] = (_summary_path(self._record), self._record.report_folder)
         stamps = {name: (_stamp(first), _stamp(second)) for name, (first, second) in files.items()}
-        if stamps[SUMMARY][0] is None:
-            del stamps[SUMMARY]
+        if stamps[summary][0] is None:
+            del stamps[summary]
         changed = [
             (name, stamp)
             for name, stamp in stamps.items()
@@ -230,7 +232,7 @@ class Delivery:
         return sorted(changed, key=lambda item: self._attempts.get(item[0], 0))
 
     def _ship(self, key: str, runs: dict[str, TrackedRun]) -> None:
-        if key == SUMMARY:
+        if key == summary_id(self._known_header()):
             self._ship_summary(runs)
         else:
             trial = next(trial for trial in self._known_header().trials if trial.id == key)
@@ -263,13 +265,14 @@ class Delivery:
         summary = SweepSummary(**content)
         report = self._record.report_folder
         end = summary_end(summary, report)
-        run = runs.get(SUMMARY)
+        run = runs.get(summary_id(self._known_header()))
         if run is not None and run.mirrored == end.tags[MIRRORED]:
             return
-        run = self._run_of(summary_sheet(self._known_header()), runs)
+        sheet = summary_sheet(self._known_header())
+        run = self._run_of(sheet, runs)
         self._tracker.describe_sweep(summary.markdown)
         self._tracker.end_run(run, end)
-        runs[SUMMARY] = replace(run, mirrored=end.tags[MIRRORED])
+        runs[sheet.trial_id] = replace(run, mirrored=end.tags[MIRRORED])
 
     def _run_of(self, sheet: RunSheet, runs: dict[str, TrackedRun]) -> TrackedRun:
         """The run of that trial, whole: found, completed or created."""

@@ -9,6 +9,7 @@ import contextlib
 import getpass
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 NOTE = "mlflow.note.content"
 """Experiment and run tag that the pages show as a description."""
 _PAGE_OF_RUNS = 1000
+_LONGEST_TAG = 20_000
+"""Most characters that MLflow takes for an experiment tag."""
 
 
 class MlflowTracker(Tracker):
@@ -69,7 +72,7 @@ class MlflowTracker(Tracker):
             run = self._connect().create_run(
                 self._opened(),
                 start_time=_milliseconds(sheet.started),
-                tags={**sheet.tags, "mlflow.user": getpass.getuser()},
+                tags={**sheet.tags, "mlflow.user": _user()},
                 run_name=sheet.name,
             )
             tracked = _tracked(run)
@@ -111,7 +114,8 @@ class MlflowTracker(Tracker):
     @override
     def describe_sweep(self, markdown: str) -> None:
         with _tracking_errors(self.uri):
-            self._connect().set_experiment_tag(self._opened(), NOTE, markdown)
+            text = markdown[:_LONGEST_TAG]
+            self._connect().set_experiment_tag(self._opened(), NOTE, text)
 
     def _connect(self) -> "MlflowClient":
         if self._client is None:
@@ -137,8 +141,9 @@ class MlflowTracker(Tracker):
             found = client.get_experiment(experiment_id)
         elif found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
+        is_new_content = found.tags.get("content") != page.tags["content"]
         for key, value in _experiment_tags(page).items():
-            if key not in found.tags:
+            if key not in found.tags or (is_new_content and key != NOTE):
                 client.set_experiment_tag(found.experiment_id, key, value)
         return found.experiment_id
 
@@ -168,16 +173,16 @@ class MlflowTracker(Tracker):
 
 
 def _experiment_tags(page: SweepPage) -> dict[str, str]:
-    """Written once: what people change in the pages afterwards stays."""
+    """Written once for a sweep's content: what people change in the pages afterwards stays."""
     views = {f"mlflow.sharedViewState.{view.id}": _view_tag(view) for view in page.views}
     kind = {"mlflow.experimentKind": "custom_model_development"}
-    return {NOTE: page.description, **kind, **page.tags, **views}
+    tags = {NOTE: page.description, **kind, **views, **page.tags}
+    return {key: value for key, value in tags.items() if len(value) <= _LONGEST_TAG}
 
 
 def _view_tag(view: View) -> str:
-    return json.dumps(
-        {"name": view.name, "createdAt": 0, "updatedAt": 0, "state": json.dumps(view.state)}
-    )
+    state = json.dumps(view.state, separators=(",", ":"))
+    return json.dumps({"name": view.name, "createdAt": 0, "updatedAt": 0, "state": state})
 
 
 def _tracked(run: "Run") -> TrackedRun:
@@ -192,6 +197,14 @@ def _tags(tags: dict[str, str]) -> list["RunTag"]:
     from mlflow.entities import RunTag
 
     return [RunTag(key, value) for key, value in tags.items()]
+
+
+def _user() -> str:
+    """Name of the user, or their number where a container knows no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _milliseconds(seconds: float) -> int:

@@ -141,7 +141,7 @@ def _sqlite_revision(path: Path) -> str | None:
         TrackingError: the file is something else.
     """
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             tables = {name for (name,) in database.execute("select name from sqlite_master")}
             if "alembic_version" in tables:
                 row = database.execute("select version_num from alembic_version").fetchone()

@@ -17,7 +17,7 @@ from pathlib import Path
 from grpo_core.metrics import StepMetrics
 from sweeps.plan import TrialSpec, digest
 from sweeps.record import SweepHeader, TrialEnd
-from sweeps.tracking.base import MIRRORED, NONFINITE, SUMMARY, Point, RunEnd, RunSheet, SweepPage
+from sweeps.tracking.base import MIRRORED, NONFINITE, Point, RunEnd, RunSheet, SweepPage
 from sweeps.tracking.views import saved_views
 
 NOTE = "mlflow.note.content"
@@ -114,14 +114,24 @@ def end_digest(end: TrialEnd) -> str:
     return digest(end.to_json(), 8)
 
 
+def summary_id(header: SweepHeader) -> str:
+    """Stands where a trial id would; a sweep that was changed gets a summary of its own."""
+    return f"summary-{header.content}"
+
+
 def summary_sheet(header: SweepHeader) -> RunSheet:
     """The sweep's own run as it starts."""
     return RunSheet(
-        trial_id=SUMMARY,
+        trial_id=summary_id(header),
         name="summary",
         started=header.created,
         params={"trials": str(len(header.trials)), "not_run": str(len(header.not_run))},
-        tags={"kind": "summary", "trial_id": SUMMARY, "recommended": "", **_origin(header)},
+        tags={
+            "kind": "summary",
+            "trial_id": summary_id(header),
+            "recommended": "",
+            **_origin(header),
+        },
         documents={"base.json": header.base},
     )
 

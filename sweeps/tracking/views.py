@@ -79,9 +79,10 @@ def _curves(configurations: tuple[str, ...]) -> dict[str, Any]:
     charts = [_chart(key, name) for name, keys in _CHARTS.items() for key in keys]
     grouping = [{"mode": "tag", "groupByData": "configuration"}]
     few = len(configurations) <= LEGIBLE_LINES
+    collapsed = {f"tag.configuration.{name}": False for name in configurations if few}
     return _page(TRIALS_ONLY, "attributes.start_time") | {
         "groupBy": {"aggregateFunction": "average", "groupByKeys": grouping},
-        "groupsExpanded": {f"tag.configuration.{name}": False for name in configurations},
+        "groupsExpanded": collapsed,
         "useGroupedValuesInCharts": True,
         "runsHiddenMode": "SHOW_ALL" if few else "FIRST_20_RUNS",
         "hideEmptyCharts": True,

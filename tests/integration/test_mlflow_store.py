@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,20 @@ class Store:
         history = self._client.get_metric_history(self.run(trial_id).info.run_id, key)
         return sorted(point.step for point in history)
 
+    def count(self, trial_id: str) -> int:
+        """Stored steps; 0 while there is no run."""
+        found = self._client.search_runs(
+            [self.experiment().experiment_id], f"tags.trial_id = '{trial_id}'"
+        )
+        return len(self.steps(trial_id)) if found else 0
+
     def artifact(self, trial_id: str, name: str) -> str:
         location = self.run(trial_id).info.artifact_uri
         assert location is not None
         return (Path(location.removeprefix("file://")) / name).read_text()
+
+    def delete_experiment(self) -> None:
+        self._client.delete_experiment(self.experiment().experiment_id)
 
     def delete(self, trial_id: str) -> None:
         self._client.delete_run(self.run(trial_id).info.run_id)
@@ -117,8 +128,8 @@ def test_a_run_holds_what_the_record_holds_of_its_trial(uri: str) -> None:
 
 def test_the_page_of_the_sweep_shows_its_summary_and_views(whole: SweepRecord, uri: str) -> None:
     store = Store(uri, "whole")
-    assert store.run("summary").data.tags["recommended"] == "kl_ctl=0.1"
-    assert store.artifact("summary", "report/table.md") == "| a |"
+    assert store.run("summary-0123456789ab").data.tags["recommended"] == "kl_ctl=0.1"
+    assert store.artifact("summary-0123456789ab", "report/table.md") == "| a |"
     experiment = store.experiment()
     assert experiment.tags["mlflow.note.content"] == "**kl_ctl=0.1** is healthy."
     view = json.loads(experiment.tags["mlflow.sharedViewState.verdicts"])
@@ -155,7 +166,8 @@ def test_every_step_is_stored_once_though_drivers_died_between_deliveries(
     for deliveries in (0, 1, 2):
         with pytest.raises(KeyboardInterrupt):
             sync(SweepRecord(record.folder), DyingTracker(uri, deliveries))
-    sync(SweepRecord(record.folder), MlflowTracker(uri))
+    # The dead delivered 0, 1 and 2 times: the three deliveries of the first trial.
+    assert sync(SweepRecord(record.folder), MlflowTracker(uri)).shipped == 60
     store = Store(uri, "killed")
     for trial in (LOW, HIGH):
         assert store.steps(trial.id) == list(range(60))
@@ -200,8 +212,36 @@ def test_a_run_that_somebody_deleted_is_made_again(tmp_path: Path, uri: str) -> 
     assert Store(uri, "deleted").steps(LOW.id) == [0, 1, 2]
 
 
+def test_an_experiment_that_somebody_deleted_is_restored(tmp_path: Path, uri: str) -> None:
+    record = ended_record(tmp_path, "restored", steps=3)
+    sync(record, MlflowTracker(uri))
+    Store(uri, "restored").delete_experiment()
+    assert sync(record, MlflowTracker(uri)).shipped == 0
+    assert Store(uri, "restored").steps(LOW.id) == [0, 1, 2]
+
+
+def test_a_changed_sweep_of_the_same_name_gets_its_own_summary_and_new_columns(
+    tmp_path: Path, uri: str
+) -> None:
+    record = make_record(tmp_path, LOW, name="changed")
+    Mirror(record, MlflowTracker(uri)).finish("first", None)
+    sync(record, MlflowTracker(uri))
+    header = replace(record.header(), content="ba9876543210", trials=(LOW, HIGH))
+    changed = SweepRecord(tmp_path / "again")
+    changed.create(header)
+    Mirror(changed, MlflowTracker(uri)).finish("second", None)
+    sync(changed, MlflowTracker(uri))
+    store = Store(uri, "changed")
+    assert store.run("summary-0123456789ab").data.params["trials"] == "1"
+    assert store.run("summary-ba9876543210").data.params["trials"] == "2"
+    curves = json.loads(store.experiment().tags["mlflow.sharedViewState.curves"])
+    assert len(json.loads(curves["state"])["groupsExpanded"]) == 2
+    assert store.experiment().tags["mlflow.note.content"] == "second"
+
+
 DRIVER = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from sweeps.record import SweepRecord
 from sweeps.tracking import Mirror, MlflowTracker, Pace
@@ -233,22 +273,24 @@ def test_a_driver_killed_in_mid_flight_and_resumed_leaves_every_step_once(
     tmp_path: Path, uri: str
 ) -> None:
     record = make_record(tmp_path, LOW, name="sigkill")
-    for seconds in (3.0, 3.3, 3.6):
+    sync(record, MlflowTracker(uri))
+    store = Store(uri, "sigkill")
+    for reached in (1, 15, 30):
         with start_driver(record, uri) as driver:
             assert driver.stdin is not None
-            deadline = time.monotonic() + seconds
-            while time.monotonic() < deadline:
+            while store.count(LOW.id) < reached:
+                assert driver.poll() is None
                 driver.stdin.write("\n")
                 driver.stdin.flush()
-                time.sleep(0.1)
+                time.sleep(0.05)
             driver.kill()
             driver.stdin.close()
     with start_driver(record, uri) as driver:
         output, errors = driver.communicate("\n" * 60, timeout=120)
     assert output.endswith("CLOSED None\n")
     assert errors == "", "MLflow shall not write into the terminal"
-    assert Store(uri, "sigkill").steps(LOW.id) == list(range(60))
-    assert Store(uri, "sigkill").steps(LOW.id, "train/loss") == list(range(60))
+    assert store.steps(LOW.id) == list(range(60))
+    assert store.steps(LOW.id, "train/loss") == list(range(60))
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from sweeps.tracking import (
     view_link,
 )
 from sweeps.tracking.base import OpenSweep, SweepPage
+from sweeps.tracking.mirror import Delivery
 from sweeps.tracking.store import _schema_revisions, public_uri
 from sweeps.tracking.translate import batches, sweep_page
 from tests.sweep_records import make_end, make_header, make_record, make_step, make_trial
@@ -216,17 +217,30 @@ def test_the_mirror_ships_while_the_sweep_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer_lost", [False, True], ids=["not-done", "done-but-answer-lost"])
+@pytest.mark.parametrize("successes", [0, 1, 2, 5, 9])
 def test_the_mirror_recovers_when_the_tracker_comes_back(
-    tmp_path: Path, *, answer_lost: bool
+    tmp_path: Path, successes: int, *, answer_lost: bool
 ) -> None:
     record = ended_record(tmp_path)
-    tracker = MemoryTracker(failures=7, failing_after_writing=answer_lost)
+    tracker = MemoryTracker(failures=3, successes=successes, failing_after_writing=answer_lost)
     mirror = Mirror(record, tracker, QUICK)
     mirror.start()
     status = mirror.close(timeout=10.0)
     assert (status.pending, status.error) == (0, None)
     assert delivered(tracker, LOW.id) == list(range(60))
     assert delivered(tracker, HIGH.id) == list(range(60))
+
+
+def test_steps_of_a_trial_that_goes_on_are_shipped_before_it_ends_again(tmp_path: Path) -> None:
+    record = make_record(tmp_path, LOW)
+    record.append_steps(LOW.id, [make_step(0)])
+    record.finish(LOW.id, make_end(status="failed", error="node lost"))
+    tracker = MemoryTracker()
+    delivery = Delivery(record, tracker)
+    delivery.ship()
+    record.append_steps(LOW.id, [make_step(1)])
+    delivery.ship()
+    assert delivered(tracker, LOW.id) == [0, 1]
 
 
 def test_a_tracker_that_stays_down_is_reported_and_not_raised(tmp_path: Path) -> None:
@@ -291,7 +305,7 @@ def test_the_summary_carries_recommendation_report_and_description(tmp_path: Pat
     mirror.start()
     mirror.finish("**kl_ctl=0.1** is healthy.", "kl_ctl=0.1")
     mirror.close(timeout=10.0)
-    run = tracker.runs["summary"]
+    run = tracker.runs["summary-0123456789ab"]
     assert run.tags["kind"] == "summary"
     assert run.tags["recommended"] == "kl_ctl=0.1"
     assert run.tags["content"] == "0123456789ab"
@@ -312,7 +326,7 @@ def test_a_new_report_is_shipped_again_and_an_equal_one_is_not(tmp_path: Path) -
     assert tracker.calls[calls:] == ["open_sweep"]
     (record.report_folder / "table.md").write_text("| b |")
     sync(record, tracker)
-    assert tracker.runs["summary"].files == {"table.md": b"| b |"}
+    assert tracker.runs["summary-0123456789ab"].files == {"table.md": b"| b |"}
 
 
 def test_the_page_says_what_was_asked_until_it_can_say_the_answer(tmp_path: Path) -> None:
