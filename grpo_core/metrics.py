@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 Scalar = float | int | str | None
 """What a field of StepMetrics holds, `stages` apart."""
@@ -129,7 +129,7 @@ class StepMetrics:
         return {name: _plain(getattr(self, name)) for name in names} | {"stages": stages}
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> Self:
+    def from_json(cls, record: dict[str, Any]) -> "StepMetrics":
         """The inverse of `to_json`."""
         values = {name: _number(value) for name, value in record.items() if name != "stages"}
         stages = {

@@ -1,7 +1,7 @@
 """Sampling a training batch: prompts, groups of answers, rewards."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -55,7 +55,7 @@ class RolloutBatch:
     accepted_groups: float = 1.0
     """Share of the sampled groups that dynamic sampling accepted."""
 
-    def groups(self, chosen: Bool[Tensor, " G"]) -> Self:
+    def groups(self, chosen: Bool[Tensor, " G"]) -> "RolloutBatch":
         """Keep the chosen groups' rows."""
         rows = torch.repeat_interleave(chosen, self.group_sizes)
         picked: dict[str, Any] = {}

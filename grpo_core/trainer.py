@@ -45,13 +45,24 @@ REFERENCE_EVERY = 4
 
 
 class Trainer:
-    """One trial: its policy, optimizer and position in training."""
+    """One trial: its policy, optimizer and position in training.
+
+    Args:
+        config: What to train.
+        device: Where the weights live; noise is always drawn on the CPU.
+        policy: The initial policy, instead of the one that `config.policy` names.
+        notify: Told when something takes long before the first step.
+
+    Raises:
+        ConfigError: the configuration breaks a rule, or names no policy or task.
+    """
 
     def __init__(
         self,
         config: TrialConfig,
         *,
         device: str | torch.device = "cpu",
+        policy: Policy | None = None,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         problems = check_rules(config)
@@ -60,7 +71,7 @@ class Trainer:
         self.config = config
         self.device = torch.device(device)
         self.task: Task = load_task(config.task.name)
-        self.policy: Policy = load_policy(config, notify)
+        self.policy: Policy = load_policy(config, notify) if policy is None else policy
         self.policy.module.to(self.device)
         self.reference = self.policy.copy()
         self.reference.module.requires_grad_(requires_grad=False)

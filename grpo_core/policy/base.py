@@ -1,6 +1,6 @@
 """What the trainer needs of a policy."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -10,6 +10,7 @@ from grpo_core.config import GenerationConfig
 from grpo_core.policy.sampling import Generated
 
 
+@runtime_checkable
 class Policy(Protocol):
     """A language model with a tokenizer."""
 

@@ -1,7 +1,7 @@
 """What a task has to offer: prompts, a strict check, rewards and demonstrations."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Answer:
     """The end-of-sequence token came; otherwise the answer was cut at the length limit."""
 
 
+@runtime_checkable
 class Task(Protocol):
     """A verifiable task with a fixed held-out set."""
 
