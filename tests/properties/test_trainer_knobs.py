@@ -90,7 +90,7 @@ KNOBS: list[tuple[str, Any, Any, dict[str, Any]]] = [
         "extensions.value_loss",
         "mse",
         "huber",
-        CRITIC | {"task.reward_right": 50.0, "actor.reward_clip": 50.0},
+        CRITIC | {"task.reward_wrong": -50.0, "actor.reward_clip": 50.0},
     ),
     ("evaluation.prompts", 8, 64, {}),
     ("evaluation.every", 1, 2, {}),
@@ -113,7 +113,7 @@ def run(settings: dict[str, Any]) -> list[dict[str, Any]]:
     decoder = TinyDecoder()
     decoder.initialize(torch.Generator().manual_seed(0))
     with torch.no_grad():
-        decoder.head.bias[EOS] += 0.5
+        decoder.head.bias[EOS] -= 0.5
         for token in CharacterTokenizer().encode("##abcd"):
             decoder.head.bias[token] += 2.0
     config = TrialConfig.model_validate(nest(BASE | settings))
