@@ -92,9 +92,9 @@ KNOBS: list[tuple[str, Any, Any, dict[str, Any]]] = [
         "huber",
         CRITIC | {"task.reward_wrong": -50.0, "actor.reward_clip": 50.0},
     ),
-    ("evaluation.prompts", 8, 64, {"gconfig.max_new_tokens": 24}),
+    ("evaluation.prompts", 8, 64, {}),
     ("evaluation.every", 1, 2, {}),
-    ("evaluation.interim_prompts", 8, 64, {"gconfig.max_new_tokens": 24}),
+    ("evaluation.interim_prompts", 8, 64, {}),
 ]
 
 
@@ -113,7 +113,7 @@ def run(settings: dict[str, Any]) -> list[dict[str, Any]]:
     decoder = TinyDecoder()
     decoder.initialize(torch.Generator().manual_seed(0))
     with torch.no_grad():
-        decoder.head.bias[EOS] -= 0.5
+        decoder.head.bias[EOS] += 3.0
         for token in CharacterTokenizer().encode("##abcd"):
             decoder.head.bias[token] += 2.0
     config = TrialConfig.model_validate(nest(BASE | settings))
