@@ -92,7 +92,7 @@ KNOBS: list[tuple[str, Any, Any, dict[str, Any]]] = [
         "huber",
         CRITIC | {"task.reward_wrong": -50.0, "actor.reward_clip": 50.0},
     ),
-    ("evaluation.prompts", 8, 64, {}),
+    ("evaluation.prompts", 8, 64, {"actor.optimizer.lr": 1e-4}),
     ("evaluation.every", 1, 2, {}),
     ("evaluation.interim_prompts", 8, 64, {}),
 ]
