@@ -1,4 +1,4 @@
-"""The learning curve in a few numbers: where it began, peaked and ended, and whether it still moves."""
+"""The learning curve in a few numbers: where it began, peaked, ended, and whether it moves."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,19 @@ import numpy as np
 
 from sweeps.statistics import (
     Estimate,
+    Noise,
     difference_is_significant,
+    extrapolate,
     kendall_trend,
+    pass_rate_estimate,
+    point_noise,
     smooth,
     window_mean,
 )
-from sweeps.trace import Series, Trace
+from sweeps.trace import Judge, Series, Trace
 
 CONVERGED = 0.8
-"""Pass rate from which a flat curve counts as arrived rather than stuck (the tasks' ceiling is 1)."""
+"""Pass rate from which a flat curve counts as arrived, not stuck (the tasks' ceiling is 1)."""
 RISE = 0.10
 """Smallest change of a pass rate that is called one; healthy seeds differ by 0.08 at most."""
 LATE = 0.5
@@ -23,7 +27,11 @@ LATE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """A run's pass rate, summarised."""
+    """A run's pass rate, summarised.
+
+    `start` and `end` are of one kind: both the judge's, or both from training batches. What one
+    sampling temperature gives must not be compared with what another does.
+    """
 
     series: Series
     """Strict pass rate of every training batch."""
@@ -33,16 +41,18 @@ class LearningCurve:
     """Before training: the judge's, else the first steps'."""
     end: Estimate
     """After training: the judge's, else the last quarter's."""
+    first: Estimate
+    """Mean over the first two training batches."""
     late: Estimate
     """Mean over the last quarter of the training batches."""
     best: Estimate
     """The best window of the training batches, an eighth of the run long."""
     best_step: int
     """Its middle."""
-    late_rise: Estimate
-    """Change from the third to the last quarter."""
+    outlook: Estimate
+    """Change that as many steps again would bring at the slope of the second half."""
     rising: bool
-    """A trend upwards in the second half that chance does not explain."""
+    """A trend upwards that chance does not explain and that has not ended."""
 
     @property
     def rose(self) -> bool:
@@ -62,18 +72,18 @@ class LearningCurve:
 
     @property
     def arrived(self) -> bool:
-        """It ended near the ceiling and did not fall to get there.
-
-        The end is a snapshot of one policy, and late in a run a single update can make it dip by
-        several points; a last quarter above the ceiling outweighs an end just below it.
-        """
-        held = self.late.mean >= CONVERGED and self.end.mean >= CONVERGED - RISE
-        return self.fall == 0.0 and (held or self.end.mean >= CONVERGED)
+        """It ended near the ceiling and did not fall to get there."""
+        return self.end.mean >= CONVERGED and self.fall == 0.0
 
     @property
     def stuck(self) -> bool:
-        """Both the end and the last quarter are below the ceiling, and no rise shows any more."""
-        return max(self.end.mean, self.late.mean) < CONVERGED and not self.rising
+        """It ended below the ceiling and shows no rise any more."""
+        return self.end.mean < CONVERGED and not self.rising
+
+    @property
+    def top(self) -> float:
+        """The best that training batches showed, at their start or later."""
+        return max(self.first.mean, self.best.mean)
 
     def first_below(self, level: float) -> int:
         """First step of the last stretch in which the smoothed curve is below `level`."""
@@ -89,37 +99,48 @@ def learning_curve(trace: Trace) -> LearningCurve:
     smoothed = Series(series.steps, smooth(series.values, width))
     peak = int(np.argmax(smoothed.values))
     window = series.values[max(0, peak - width // 2) : peak + width - width // 2]
-    quarter = series.last(0.25).values
-    before = series.last(LATE).first(0.5).values
-    earlier, later = window_mean(before), window_mean(quarter)
-    judge = trace.series.get("eval_pass_rate")
-    judged_end = judge is not None and judge.steps[-1] == trace.steps[-1]
+    noise = point_noise(series.values)
+    first, late = (
+        window_mean(series.values[:2], noise),
+        window_mean(series.last(0.25).values, noise),
+    )
+    judged = _judged(trace.judge)
+    half = series.last(LATE)
     return LearningCurve(
         series=series,
         smoothed=smoothed,
-        start=_judged(trace, trace.initial) or window_mean(series.values[:2]),
-        end=(_judged(trace, float(judge.values[-1])) if judge and judged_end else None) or later,
-        late=later,
-        best=window_mean(window),
+        start=first if judged is None else judged[0],
+        end=late if judged is None else judged[1],
+        first=first,
+        late=late,
+        best=window_mean(window, noise),
         best_step=int(series.steps[peak]),
-        late_rise=Estimate(
-            later.mean - earlier.mean,
-            float(np.hypot(later.error, earlier.error)),
-            later.freedom + earlier.freedom,
-        ),
-        rising=_rises(series.last(LATE), earlier, later),
+        outlook=extrapolate(half.values, len(series)),
+        rising=_rises(series, half, late, noise),
     )
 
 
-def _judged(trace: Trace, rate: float | None) -> Estimate | None:
-    if rate is None or trace.judge_prompts is None:
+def _judged(judge: Judge | None) -> tuple[Estimate, Estimate] | None:
+    """The judge's first and last look; None unless there are both."""
+    if judge is None or judge.final is None or judge.final_prompts is None:
         return None
-    count = trace.judge_prompts
-    smoothed = (rate * count + 1) / (count + 2)
-    return Estimate(rate, float(np.sqrt(smoothed * (1 - smoothed) / count)), float(count - 1))
+    return (
+        pass_rate_estimate(judge.initial, judge.initial_prompts),
+        pass_rate_estimate(judge.final, judge.final_prompts),
+    )
 
 
-def _rises(half: Series, earlier: Estimate, later: Estimate) -> bool:
-    """Generous on purpose: a rising curve must never be called a plateau."""
-    trend = kendall_trend(half.values) < 0.05
-    return trend or difference_is_significant(later, earlier, least=0.0, level=0.05)
+def _rises(series: Series, half: Series, late: Estimate, noise: Noise) -> bool:
+    """Generous on purpose: a rising curve must never be called a plateau.
+
+    A trend over the second half, a last quarter above the third, or, for slow risers, a trend over
+    the whole run that the last quarter goes on with.
+    """
+    third = window_mean(half.first(0.5).values, noise)
+    if kendall_trend(half.values) < 0.05:
+        return True
+    if difference_is_significant(late, third, least=0.0, level=0.05):
+        return True
+    gained = extrapolate(series.values, len(series)).mean
+    goes_on = late.mean >= third.mean and gained >= RISE
+    return goes_on and kendall_trend(series.values) < 0.01

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typing_extensions import override
 
 from grpo_core.errors import ConfigError
 
@@ -16,31 +17,30 @@ DEEPEST_DOCUMENT = 60
 """Levels of nesting."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Plain data only; `1e-3` is a number as in YAML 1.2; a repeated key is an error."""
+_TAG = "tag:yaml.org,2002:"
+PLAIN_TAGS = frozenset(
+    f"{_TAG}{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq", "merge")
+)
+"""What a document may consist of."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        seen: dict[Any, yaml.Node] = {}
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str | int | float | bool) and key is not None:
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key must be plain text", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen[key] = key_node
+
+class _Loader(yaml.SafeLoader):
+    """Plain values; keys are text; `1e-3` is a number and a date is text, as in YAML 1.2."""
+
+    @override
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
+                key.tag = f"{_TAG}str"
         return super().construct_mapping(node, deep)
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in PLAIN_TAGS]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
+    f"{_TAG}float",
     re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?[eE][-+]?\d+$"),
     list("-+0123456789"),
 )
@@ -51,7 +51,7 @@ def load_mapping(path: Path) -> dict[str, Any]:
 
     Raises:
         ConfigError: the file cannot be read, is no YAML, is too large, has tags, or is no mapping.
-    """
+    """  # noqa: DOC502 - raised by what it calls
     return parse_mapping(read_text(path), str(path))
 
 
@@ -62,13 +62,15 @@ def read_text(path: Path) -> str:
         ConfigError: it cannot be read, or is too large to be a configuration.
     """
     try:
-        size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise ConfigError([f"{path}: {size} bytes; wanted at most {LARGEST_FILE}"])
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError([f"{path}: cannot be read: {reason}"]) from error
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise ConfigError([f"{path}: larger than {LARGEST_FILE} bytes, no configuration"])
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: cannot be read: it is not UTF-8 text"]) from error
 
 
 def parse_mapping(text: str, source: str) -> dict[str, Any]:
@@ -77,52 +79,99 @@ def parse_mapping(text: str, source: str) -> dict[str, Any]:
     Raises:
         ConfigError: it is no YAML, too large, has tags, or is no mapping.
     """
-    loader = _Loader(text)
     try:
-        node = loader.get_single_node()
-        if node is not None:
-            _refuse_bombs(node, source)
-        document = loader.construct_document(node) if node is not None else None
+        document = _construct(text)
+    except _RefusedError as error:
+        raise ConfigError([f"{source}:{error}"]) from error
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError([f"{source}:{where}: {_reason(error)}"]) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        where = _where(error.problem_mark or error.context_mark)
+        problem = error.problem or error.context
+        raise ConfigError([f"{source}:{where} {problem}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{source}: nested deeper than {DEEPEST_DOCUMENT} levels"]) from error
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError([f"{source}: is not YAML: {error}"]) from error
-    finally:
-        loader.dispose()
     if not isinstance(document, dict):
-        kind = "empty" if document is None else f"a {type(document).__name__}"
+        kind = "nothing" if document is None else f"a {type(document).__name__}"
         raise ConfigError([f"{source}: wanted a mapping of keys to values, got {kind}"])
     return document
 
 
-def _reason(error: yaml.MarkedYAMLError) -> str:
-    problem = error.problem or error.context or str(error)
-    if "could not determine a constructor" in problem:
-        return f"{problem}; tags are refused, write plain values"
-    return problem
+class _RefusedError(Exception):
+    """A document that is YAML, but no configuration."""
 
 
-def _refuse_bombs(root: yaml.Node, source: str) -> None:
-    sizes: dict[int, int] = {}
+def _construct(text: str) -> object:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check(node)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
 
-    def expanded(node: yaml.Node, depth: int, path: frozenset[int]) -> int:
-        if depth > DEEPEST_DOCUMENT or id(node) in path:
-            raise ConfigError([f"{source}: nested deeper than {DEEPEST_DOCUMENT} levels"])
+
+def _where(mark: yaml.Mark | None) -> str:
+    return f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
+
+
+def _check(root: yaml.Node) -> None:
+    """Refuse bombs, cycles, tags and repeated keys.
+
+    Raises:
+        _RefusedError: one of them is there.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
+
+    def measure(node: yaml.Node, above: frozenset[int]) -> tuple[int, int]:
+        """Values and levels of a node, aliases expanded.
+
+        Raises:
+            _RefusedError: it contains itself, or is nested too deeply.
+        """
+        if id(node) in above:
+            raise _RefusedError(f"{_where(node.start_mark)} a value contains itself")
+        if len(above) > DEEPEST_DOCUMENT:
+            raise _RefusedError(f" nested deeper than {DEEPEST_DOCUMENT} levels")
         if id(node) not in sizes:
-            inside = path | {id(node)}
-            children = _children(node)
-            sizes[id(node)] = 1 + sum(expanded(child, depth + 1, inside) for child in children)
+            _check_node(node)
+            inside = above | {id(node)}
+            parts = [measure(child, inside) for child in _children(node)]
+            size = 1 + sum(size for size, _ in parts)
+            sizes[id(node)] = size, 1 + max((depth for _, depth in parts), default=0)
         return sizes[id(node)]
 
-    size = expanded(root, 0, frozenset())
+    size, depth = measure(root, frozenset())
     if size > LARGEST_DOCUMENT:
-        raise ConfigError(
-            [
-                f"{source}: expands to {size} values through aliases; wanted at most {LARGEST_DOCUMENT}"
-            ]
+        raise _RefusedError(
+            f" expands to {size} values through aliases; wanted at most {LARGEST_DOCUMENT}"
         )
+    if depth > DEEPEST_DOCUMENT:
+        raise _RefusedError(f" nested deeper than {DEEPEST_DOCUMENT} levels")
+
+
+def _check_node(node: yaml.Node) -> None:
+    """Refuse tags and repeated keys.
+
+    Raises:
+        _RefusedError: one of them is there.
+    """
+    if node.tag not in PLAIN_TAGS:
+        tag = node.tag.replace(_TAG, "!!")
+        raise _RefusedError(
+            f"{_where(node.start_mark)} the tag {tag} is refused; write plain values"
+        )
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _RefusedError(f"{_where(key.start_mark)} a key must be plain text")
+        if key.value in seen:
+            raise _RefusedError(f"{_where(key.start_mark)} the key {key.value!r} is given twice")
+        seen.add(key.value)
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:

@@ -1,11 +1,12 @@
-"""What a setting does, in words: from its definition, the differences table and the verdicts' stages."""
+"""What a setting does: from its definition, the differences table and the verdicts' stages."""
 
 import json
 
 from grpo_core.differences import differences_of
 from grpo_core.errors import ConfigError
 from grpo_core.profiles import PROFILES, SCALE_KEYS
-from sweeps.keys import CARRIED_SECTIONS, KEYS, Key, is_carried, unknown_key
+from sweeps.carried import CARRIED_SECTIONS
+from sweeps.keys import KEYS, OURS, Key, is_carried, unknown_key
 from sweeps.stages import STAGE_SETTINGS
 
 
@@ -60,7 +61,7 @@ def _value(value: object) -> str:
 
 
 def _origin(name: str) -> str:
-    ours = name.split(".", maxsplit=1)[0] in ("task", "evaluation", "extensions", "policy", "areal_compat")
+    ours = name.split(".", maxsplit=1)[0] in OURS
     return " (ours; AReaL has no such key)" if ours else " (AReaL's)"
 
 

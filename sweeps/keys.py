@@ -1,4 +1,4 @@
-"""Which dotted keys exist, which AReaL keys a diagnostic run carries through, and the nearest name."""
+"""Which dotted keys exist, which are carried through, and the nearest valid name."""
 
 import difflib
 import types
@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from grpo_core.config import TrialConfig
+from sweeps.carried import CARRIED_KEYS, CARRIED_SECTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,84 +28,85 @@ class Key:
     section: bool
     """It is a group of settings rather than one value."""
 
+    @property
+    def nullable(self) -> bool:
+        """It may be switched off as a whole."""
+        return "null" in self.kind.split(" or ")
 
-def _keys_of(model: type[BaseModel], prefix: str) -> Iterator[Key]:
+
+def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+    """Every setting of a model and of the sections inside it."""
     for name, field in model.model_fields.items():
         dotted = f"{prefix}{name}"
         section = _section_of(field.annotation)
-        default = field.get_default(call_default_factory=True)
-        kind = _kind(field.annotation, field.metadata)
-        yield Key(dotted, kind, default, (field.description or "").strip(), section is not None)
+        yield Key(
+            dotted=dotted,
+            kind=_kind(field.annotation, field.metadata),
+            default=field.get_default(call_default_factory=True),
+            doc=(field.description or "").strip(),
+            section=section is not None,
+        )
         if section is not None:
-            yield from _keys_of(section, f"{dotted}.")
+            yield from keys_of(section, f"{dotted}.")
 
 
-def _section_of(annotation: Any) -> type[BaseModel] | None:
+def _section_of(annotation: object) -> type[BaseModel] | None:
     for option in typing.get_args(annotation) or (annotation,):
         if isinstance(option, type) and issubclass(option, BaseModel):
             return option
     return None
 
 
-def _kind(annotation: Any, metadata: list[Any]) -> str:
-    origin = typing.get_origin(annotation)
+def _kind(annotation: Any, metadata: list[Any]) -> str:  # noqa: ANN401 - a type, in any spelling
+    """What a field takes, in words."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        inner, *extra = typing.get_args(annotation)
-        return _kind(inner, [*metadata, *extra])
+        return _kind(arguments[0], [*metadata, *arguments[1:]])
     if origin is typing.Literal:
-        return "one of " + ", ".join(str(value) for value in typing.get_args(annotation))
+        return "one of " + ", ".join(str(value) for value in arguments)
     if origin in (typing.Union, types.UnionType):
-        parts = [_kind(option, metadata) for option in typing.get_args(annotation)]
-        return " or ".join(parts)
-    if annotation is type(None):
-        return "null"
+        return " or ".join(_kind(option, metadata) for option in arguments)
+    if origin in (list, tuple):
+        return "a list"
+    return _plain_kind(origin or annotation) + _bounds(metadata)
+
+
+def _plain_kind(annotation: Any) -> str:  # noqa: ANN401 - a type, in any spelling
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "a section"
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return words.get(annotation, str(annotation)) + _bounds(metadata)
+    return _WORDS.get(annotation, str(annotation))
+
+
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    dict: "a mapping",
+    types.NoneType: "null",
+}
 
 
 def _bounds(metadata: list[Any]) -> str:
-    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     parts = []
     for item in metadata:
         for limit in [item, *getattr(item, "metadata", [])]:
             parts += [
                 f" {sign} {getattr(limit, attribute)}"
-                for attribute, sign in signs.items()
+                for attribute, sign in _SIGNS.items()
                 if getattr(limit, attribute, None) is not None
             ]
     return "".join(dict.fromkeys(parts))
 
 
-KEYS = {key.dotted: key for key in _keys_of(TrialConfig, "")}
+_SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+KEYS = {key.dotted: key for key in keys_of(TrialConfig)}
 """Every setting of a trial by its dotted name."""
 
-CARRIED_SECTIONS = frozenset(
-    ["experiment_name", "trial_name", "cluster", "allocation_mode", "enable_offload", "total_train_epochs", "total_train_n_seqs", "tokenizer_path", "valid_dataset", "saver", "evaluator", "stats_logger", "perf_tracer", "memory_profiler", "recover", "sglang", "vllm", "scheduler", "launcher", "eval_gconfig", "teacher", "async_training", "workflow", "eval_workflow", "reward_fn", "agent_run_args", "max_turns", "turn_discount"]
-)
-"""Top-level AReaL keys that decide where and how a production run executes, not what it learns."""
-
-_ENGINE = ["experiment_name", "trial_name", "path", "attn_impl", "use_kernels", "init_from_scratch", "is_critic", "mb_spec", "pad_to_maximum", "disable_dropout", "gradient_checkpointing", "dtype", "grad_reduce_dtype", "optimizer_dtype", "weight_update_mode", "fsdp", "archon", "megatron", "offload", "use_lora", "lora_rank", "lora_alpha", "target_modules", "peft_type", "enable_tree_training", "scheduling_spec", "backend", "_version", "admin_api_key", "log_level", "request_timeout", "setup_timeout", "scheduling_strategy", "log_agent_stats", "log_agent_stats_keys"]
-
-CARRIED_KEYS = {
-    "actor": frozenset(_ENGINE),
-    "critic": frozenset([*_ENGINE, "temperature"]),
-    "gconfig": frozenset(
-        ["max_tokens", "stop_token_ids", "ignore_eos", "skip_special_tokens", "stop", "frequency_penalty", "lora_name", "use_beam_search", "reward_normalization"]
-    ),
-    "rollout": frozenset(
-        ["experiment_name", "trial_name", "fileroot", "max_concurrent_rollouts", "queue_size", "consumer_batch_size", "enable_rollout_tracing", "check_trajectory_format", "tokenizer_path", "dump_to_file", "setup_timeout", "request_timeout", "request_retries", "pause_grace_period", "scheduling_spec", "backend", "scheduling_strategy", "use_lora", "lora_name", "agent", "return_routed_experts", "_version", "model", "routing_strategy", "poll_interval", "admin_api_key", "api_url", "provider_api_key", "schedule_policy"]
-    ),
-    "train_dataset": frozenset(
-        ["split", "path", "type", "shuffle", "pin_memory", "num_workers", "num_dataset_workers", "drop_last", "max_length", "dataset_kwargs", "scheduling_spec", "setup_timeout"]
-    ),
-    "actor.optimizer": frozenset(
-        ["initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis", "offload"]
-    ),
-}
-"""Keys inside sections that we share with AReaL, which have no effect in a diagnostic run."""
-CARRIED_KEYS["critic.optimizer"] = CARRIED_KEYS["actor.optimizer"]
+OURS = ("task", "evaluation", "extensions", "policy", "areal_compat")
+"""Top-level keys that AReaL does not have."""
 
 RENAMED = {
     "actor.n_samples": "gconfig.n_samples",
@@ -126,7 +128,7 @@ RENAMED = {
     "clip_ratio": "actor.eps_clip",
     "clip_ratio_high": "actor.eps_clip_higher",
     "temperature": "gconfig.temperature",
-    "async_training": "rollout.max_head_offpolicyness",
+    "budget.steps": "total_train_steps",
 }
 """Names that AReaL renamed, or that other trainers use, with today's AReaL name."""
 
@@ -143,7 +145,7 @@ def is_carried(dotted: str) -> bool:
 def unknown_key(dotted: str) -> str:
     """Why a key is refused, with the nearest valid name."""
     if dotted in RENAMED:
-        return f"{dotted}: not a key (any more); today's name is {RENAMED[dotted]}"
+        return f"{dotted}: not a key (any more); use {RENAMED[dotted]}"
     nearest = nearest_key(dotted)
     hint = f"; did you mean {nearest}?" if nearest else "; `sweeps explain` lists all keys"
     return f"{dotted}: no such key{hint}"

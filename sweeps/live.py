@@ -1,9 +1,9 @@
-"""What the terminal shows while a sweep runs: a live table, or plain lines where it is no terminal."""
+"""What is shown while a sweep runs: a live table, or plain lines where there is no terminal."""
 
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -107,7 +107,7 @@ class LiveView:
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
-    def __enter__(self) -> "LiveView":
+    def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live = Live(
                 get_renderable=self._table, console=self._console, refresh_per_second=4

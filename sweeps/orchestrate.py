@@ -24,9 +24,9 @@ from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
 from sweeps.plan import TrialSpec
 from sweeps.record import SweepRecord, TrialEnd
-from sweeps.trace import trace_of
+from sweeps.trace import Judge, trace_of
 from sweeps.trial import Chunk, RayTrial
-from sweeps.verdict import diagnose
+from sweeps.verdict import diagnose, inconclusive
 
 RETRIES = 3
 """Times that a trial is started again after its process died."""
@@ -35,15 +35,15 @@ RETRIES = 3
 class Listener(Protocol):
     """Somebody who watches a sweep."""
 
-    def trial_started(self, trial_id: str) -> None:
+    def trial_started(self, trial_id: str, /) -> None:
         """A trial has a process now."""
         ...
 
-    def trial_advanced(self, trial_id: str, steps: list[StepMetrics]) -> None:
+    def trial_advanced(self, trial_id: str, steps: list[StepMetrics], /) -> None:
         """New steps of a trial are in the record."""
         ...
 
-    def trial_ended(self, trial_id: str, end: TrialEnd) -> None:
+    def trial_ended(self, trial_id: str, end: TrialEnd, /) -> None:
         """The end of a trial is in the record."""
         ...
 
@@ -76,10 +76,8 @@ def run_trials(
 
     Raises:
         GrpoError: Ray cannot be started, or no node can ever hold one trial.
-    """
-    header = record.header()
-    left_out = set(header.not_run)
-    todo = [s for s in header.trials if s.id not in left_out and record.end(s.id) is None]
+    """  # noqa: DOC502 - raised by what it calls
+    todo = record.unfinished()
     if not todo:
         return
     with _ray(resources):
@@ -119,6 +117,7 @@ class RecordCallback(tune.Callback):
         self._record, self._specs, self._listeners = record, specs, listeners
         self._started: dict[str, float] = {}
 
+    @override
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
@@ -178,18 +177,26 @@ def conclude_trial(
     error: str | None,
     chunk: Chunk | None,
 ) -> TrialEnd:
-    """How a trial ended, with the diagnosis of its whole curve."""
+    """How a trial ended, with the diagnosis of its whole curve.
+
+    A trial that failed has no verdict: what its setting would have done was not seen.
+    """
     initial = None if chunk is None else chunk.initial
-    prompts = spec.config["evaluation"]["prompts"]
+    final = steps[-1].eval_pass_rate if error is None and steps else None
     looks = [step.kl_reference for step in steps if step.kl_reference is not None]
-    finished = error is None and bool(steps)
+    if error is None:
+        prompts = spec.config["evaluation"]["prompts"]
+        judge = None if initial is None else Judge(initial, prompts, final, prompts)
+        diagnosis = diagnose(trace_of(steps, judge))
+    else:
+        diagnosis = inconclusive(f"the trial failed after {len(steps)} steps: {error}")
     return TrialEnd(
-        status="failed" if error is not None else "finished",
-        diagnosis=diagnose(trace_of(steps, initial=initial, judge_prompts=prompts)),
+        status="finished" if error is None else "failed",
+        diagnosis=diagnosis,
         seconds=0.0 if chunk is None else chunk.seconds,
         started=started,
         initial=initial,
-        final=steps[-1].eval_pass_rate if finished else None,
+        final=final,
         kl_reference=looks[-1] if looks else None,
         error=error,
     )
@@ -209,7 +216,8 @@ def _directory_name(trial: Trial) -> str:
 
 
 def _check_room(resources: Resources) -> None:
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    nodes = [node["Resources"] for node in alive]
     fits = any(
         node.get("CPU", 0) >= resources.cpus_per_trial
         and node.get("GPU", 0) >= resources.gpus_per_trial
@@ -218,24 +226,32 @@ def _check_room(resources: Resources) -> None:
     if not fits:
         have = ", ".join(f"{n.get('CPU', 0):g} CPU / {n.get('GPU', 0):g} GPU" for n in nodes)
         raise GrpoError(
-            f"no node has {resources.cpus_per_trial:g} CPU and {resources.gpus_per_trial:g} GPU for one "
-            f"trial (nodes: {have}); lower --cpus-per-trial or --gpus-per-trial"
+            f"no node has {resources.cpus_per_trial:g} CPU and {resources.gpus_per_trial:g} GPU "
+            f"for one trial (nodes: {have}); lower --cpus-per-trial or --gpus-per-trial"
         )
 
 
 @contextlib.contextmanager
 def _ray(resources: Resources) -> Iterator[None]:
-    """Join the cluster that RAY_ADDRESS or a job names, else start Ray on this machine."""
+    """Join the cluster that RAY_ADDRESS or a job names, else start Ray on this machine.
+
+    Raises:
+        GrpoError: neither works.
+    """
     if ray.is_initialized():
         yield
         return
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     joining = bool(os.environ.get("RAY_ADDRESS"))
-    local = {} if joining else {"include_dashboard": False, "num_cpus": _local_cpus(resources)}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+            ray.init(
+                num_cpus=None if joining else _local_cpus(resources),
+                include_dashboard=None if joining else False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise GrpoError(f"Ray cannot be started or joined: {error}") from error
     try:

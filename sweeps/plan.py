@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from sweeps.dotted import lookup
 from sweeps.space import Axis, Cell, Space
 
 NUMERICS_VERSION = 1
@@ -18,7 +19,7 @@ class TrialSpec:
     id: str
     """12 hex characters over the whole configuration, the seed and NUMERICS_VERSION."""
     config_hash: str
-    """8 hex characters over the configuration without its seed."""
+    """12 hex characters over the configuration without its seed."""
     name: str
     """The levels that set it apart, for people: `kl_ctl=10 · s1`."""
     configuration: str
@@ -42,7 +43,7 @@ class TrialSpec:
         return cls(**record)
 
 
-def digest(content: Any, length: int) -> str:
+def digest(content: object, length: int) -> str:
     """`length` hex characters of a hash over JSON-like content, independent of key order."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
@@ -65,6 +66,39 @@ class Plan:
         budget = self.space.budget.model_dump()
         return digest({"trials": [trial.id for trial in self.trials], "budget": budget}, 16)
 
+    @property
+    def counts(self) -> str:
+        """How much would run and what is left out, in a line."""
+        space = self.space
+        steps = sum(trial.config["total_train_steps"] for trial in self.trials)
+        text = (
+            f"{len(space.cells)} configurations x {len(space.seeds)} seeds = "
+            f"{len(self.trials)} trials, {steps} steps"
+        )
+        left_out = [
+            (space.excluded, "combinations excluded"),
+            (space.duplicates, "combinations equal to another"),
+            (len(self.not_run), "trials beyond budget.trials"),
+        ]
+        extra = [f"{count} {what}" for count, what in left_out if count]
+        return f"{text} ({', '.join(extra)})" if extra else text
+
+    def to_json(self) -> dict[str, Any]:
+        """What `sweeps plan --json` prints."""
+        space = self.space
+        return {
+            "sweep": space.name,
+            "question": space.question,
+            "content": self.content,
+            "configurations": len(space.cells),
+            "excluded": space.excluded,
+            "duplicates": space.duplicates,
+            "seeds": list(space.seeds),
+            "notices": list(space.notices),
+            "trials": [trial.to_json() for trial in self.trials],
+            "not_run": list(self.not_run),
+        }
+
 
 def plan(space: Space) -> Plan:
     """Expand a search space into trials."""
@@ -74,15 +108,14 @@ def plan(space: Space) -> Plan:
 
 
 def _trial(space: Space, cell: Cell, seed: int) -> TrialSpec:
-    config = cell.config.model_copy(update={"seed": seed}).model_dump()
+    settings = cell.config.model_copy(update={"seed": seed}).model_dump()
+    config = json.loads(json.dumps(settings))  # as it will be read back: lists, not tuples
     without_seed = {key: value for key, value in config.items() if key != "seed"}
     configuration = configuration_name(space.axes, cell)
-    swept_keys = sorted(
-        {key for axis in space.axes for level in axis.levels for key in level.overrides}
-    )
+    swept_keys = sorted({key for axis in space.axes for key in axis.keys})
     return TrialSpec(
         id=digest({"config": config, "numerics": NUMERICS_VERSION}, 12),
-        config_hash=digest({"config": without_seed, "numerics": NUMERICS_VERSION}, 8),
+        config_hash=digest({"config": without_seed, "numerics": NUMERICS_VERSION}, 12),
         name=f"{configuration} · s{seed}",
         configuration=configuration,
         seed=seed,
@@ -104,16 +137,8 @@ def configuration_name(axes: tuple[Axis, ...], cell: Cell) -> str:
     return " ".join(parts)
 
 
-def lookup(config: dict[str, Any], dotted: str) -> Any:
-    """The value of a dotted key; None inside a section that is null."""
-    value: Any = config
-    for part in dotted.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
 def _short_names(names: list[str]) -> dict[str, str]:
-    """For each dotted key its shortest ending that no other key shares; norms keep their section."""
+    """For each dotted key its shortest ending that no other shares; norms keep their section."""
     short = {}
     for name in names:
         parts = name.split(".")

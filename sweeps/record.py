@@ -7,8 +7,8 @@
     STORAGE/SWEEP/tune/              Ray Tune's own state, never read
     STORAGE/SWEEP/report/            tables and figures
 
-Everything else (MLflow, tables, verdicts) is derived from it and can be made again. A line that was cut
-by a crash is dropped when the file is next opened; the trial then delivers those steps again.
+Everything else (MLflow, tables, verdicts) is derived from it and can be made again. A line that was
+cut by a crash is dropped when the file is next opened; the trial then delivers those steps again.
 """
 
 import json
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
 from sweeps.findings import Diagnosis
 from sweeps.plan import TrialSpec
@@ -109,10 +110,26 @@ class SweepRecord:
         return (self.folder / "sweep.json").exists()
 
     def header(self) -> SweepHeader:
-        """What was asked."""
-        record = json.loads((self.folder / "sweep.json").read_text())
-        trials = tuple(TrialSpec.from_json(trial) for trial in record.pop("trials"))
-        return SweepHeader(**{**record, "trials": trials, "not_run": tuple(record["not_run"])})
+        """What was asked.
+
+        Raises:
+            GrpoError: the file is damaged, or another version of this package wrote it.
+        """
+        path = self.folder / "sweep.json"
+        try:
+            record = json.loads(path.read_text())
+            trials = tuple(TrialSpec.from_json(trial) for trial in record.pop("trials"))
+            return SweepHeader(**{**record, "trials": trials, "not_run": tuple(record["not_run"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise GrpoError(
+                f"{path} is damaged, or another version of grpo-sweeps wrote it: {error}"
+            ) from error
+
+    def unfinished(self) -> list[TrialSpec]:
+        """Trials within the budget that have not ended, in running order."""
+        header = self.header()
+        left_out = set(header.not_run)
+        return [s for s in header.trials if s.id not in left_out and self.end(s.id) is None]
 
     def append_steps(self, trial_id: str, steps: Iterable[StepMetrics]) -> int:
         """Add the steps that are not recorded yet; how many those were.

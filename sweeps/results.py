@@ -1,4 +1,4 @@
-"""The results of a sweep: verdicts and intervals by configuration, the recommendation and its reason."""
+"""The results of a sweep: verdicts and intervals by configuration, and the recommendation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,11 @@ class ConfigurationResult:
     name: str
     """Its levels, for people."""
     config_hash: str
-    """8 hex characters."""
+    """12 hex characters."""
+    levels: dict[str, str]
+    """Axis name -> level name."""
+    config: dict[str, Any]
+    """The whole configuration, with the first seed."""
     swept: dict[str, Any]
     """Dotted key -> value of the swept settings."""
     verdict: ConfigurationVerdict
@@ -90,6 +94,8 @@ def load_results(record: SweepRecord) -> Results:
         ConfigurationResult(
             name=spec.configuration,
             config_hash=spec.config_hash,
+            levels=spec.levels,
+            config=spec.config,
             swept=spec.swept,
             verdict=verdict,
             final=intervals[i],
@@ -141,10 +147,16 @@ def _reason(best: ConfigurationResult, others: list[ConfigurationResult]) -> str
         return f"{own}; the runner-up, {others[0].name}, has {_shown(others[0])}"
     rivals = ", ".join(f"{c.name} {_shown(c)}" for c in tied)
     return (
-        f"{own}. Its lower end is the highest, but the lead is within the noise between seeds: a tie "
-        f"with {rivals}. KL paid per unit of pass rate gained: {_kl_per_pass(best):.2f} nats/token "
-        f"(runner-up {_kl_per_pass(others[0]):.2f})"
+        f"{own}. Its lower end is the highest, but the lead is within the noise between seeds: a "
+        f"tie with {rivals}{_price(best, others[0])}"
     )
+
+
+def _price(best: ConfigurationResult, runner_up: ConfigurationResult) -> str:
+    own, other = _kl_per_pass(best), _kl_per_pass(runner_up)
+    if not np.isfinite([own, other]).all():
+        return ""
+    return f". KL paid per pass gained: {own:.2f} nats/token (runner-up {other:.2f})"
 
 
 def _shown(configuration: ConfigurationResult) -> str:

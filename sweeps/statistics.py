@@ -33,22 +33,82 @@ class Interval:
     """Upper end."""
 
 
-def window_mean(values: Numbers) -> Estimate:
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The spread of single values around their trend."""
+
+    spread: float
+    """Standard deviation."""
+    freedom: float
+    """Degrees of freedom behind it."""
+
+
+NO_NOISE = Noise(0.0, 1.0)
+"""Nothing is known of the spread beyond the values themselves."""
+
+
+def window_mean(values: Numbers, noise: Noise = NO_NOISE) -> Estimate:
     """Mean of an autocorrelated window; its error from the AR(1) effective sample size.
 
     n_eff = n (1 - rho) / (1 + rho), rho the lag-1 autocorrelation, cut to [0, 0.9]: Bayley and
-    Hammersley 1946. Negative autocorrelation is not allowed to sharpen the estimate.
+    Hammersley 1946. Negative autocorrelation is not allowed to sharpen the estimate, and a few
+    values that happen to agree are not taken for exact: their spread is `noise` at least.
     """
     count = len(values)
     if count < 2:
         return Estimate(float(values.mean()), float("inf"), 1.0)
-    deviations = values - values.mean()
+    effective = max(count / variance_inflation(values - values.mean()), 1.0)
+    spread = max(float(values.std(ddof=1)), noise.spread)
+    freedom = max(effective - 1, noise.freedom)
+    return Estimate(float(values.mean()), spread / float(np.sqrt(effective)), freedom)
+
+
+def variance_inflation(deviations: Numbers) -> float:
+    """(1 + rho) / (1 - rho): autocorrelated values that tell as much as one independent one."""
     power = float(deviations @ deviations)
     rho = 0.0 if power == 0 else float(deviations[:-1] @ deviations[1:]) / power
     rho = min(max(rho, 0.0), 0.9)
-    effective = max(count * (1 - rho) / (1 + rho), 1.0)
-    spread = float(values.std(ddof=1))
-    return Estimate(float(values.mean()), spread / np.sqrt(effective), max(effective - 1, 1.0))
+    return (1 + rho) / (1 - rho)
+
+
+def point_noise(values: Numbers) -> Noise:
+    """Spread of one value around its trend: root of half the mean squared first difference.
+
+    Von Neumann et al. 1941; a trend that is slow against the noise does not enter. Overlapping
+    differences carry two thirds of their number in degrees of freedom.
+    """
+    if len(values) < 3:
+        return NO_NOISE
+    spread = float(np.sqrt(np.mean(np.diff(values) ** 2) / 2))
+    return Noise(spread, max(2 * (len(values) - 1) / 3, 1.0))
+
+
+def pass_rate_estimate(rate: float, count: int) -> Estimate:
+    """A share of `count` independent prompts with its binomial error."""
+    return Estimate(rate, float(np.sqrt(_binomial(rate, count))), float(count - 1))
+
+
+def extrapolate(values: Numbers, steps: int) -> Estimate:
+    """Change over `steps` more values at the slope of these; least squares, AR(1) errors.
+
+    Error of the slope: s / sqrt(sum (t - mean t)^2), s^2 the residual variance with n - 2 degrees
+    of freedom, inflated by (1 + rho) / (1 - rho) of the residuals.
+    """
+    count = len(values)
+    if count < 4:
+        return Estimate(0.0, float("inf"), 1.0)
+    times = np.arange(count) - (count - 1) / 2
+    power = float(times @ times)
+    slope = float(times @ values) / power
+    residuals = values - values.mean() - slope * times
+    inflation = variance_inflation(residuals)
+    error = float(np.sqrt(residuals @ residuals / (count - 2) * inflation / power))
+    return Estimate(slope * steps, error * steps, max(count / inflation - 2, 1.0))
+
+
+def upper_bound(estimate: Estimate, level: float = 0.95) -> float:
+    """What the quantity exceeds with probability 1 - `level` at most (one-sided)."""
+    return estimate.mean + float(stats.t.ppf(level, estimate.freedom)) * estimate.error
 
 
 def difference_is_significant(

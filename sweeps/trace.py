@@ -1,5 +1,6 @@
 """A run's curves, ready to be judged: one series per signal, absent signals known as absent."""
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,6 +36,20 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """The strict check on held-out prompts, beside the training batches."""
+
+    initial: float
+    """Pass rate before training."""
+    initial_prompts: int
+    """Prompts of that evaluation."""
+    final: float | None = None
+    """Pass rate after the last step; None where the last step was not followed by a look."""
+    final_prompts: int | None = None
+    """Prompts of that evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Everything that one run measured."""
 
@@ -44,10 +59,8 @@ class Trace:
     """Signals by name; one that was never measured is not there."""
     nonfinite: tuple[int, str] | None = None
     """Step and name of the first tensor that held NaN or inf."""
-    initial: float | None = None
-    """The judge's pass rate before training."""
-    judge_prompts: int | None = None
-    """Held-out prompts of the first and last evaluation."""
+    judge: "Judge | None" = None
+    """The independent evaluation; None where there was none."""
 
     def __getitem__(self, name: str) -> Series:
         return self.series[name]
@@ -62,15 +75,19 @@ class Trace:
         """Those of `names` that the run did not measure."""
         return tuple(name for name in names if name not in self.series)
 
+    def together(self, *names: str) -> tuple[NDArray[np.int64], list[Numbers]]:
+        """Steps at which all of `names` were measured, and each one's values there."""
+        steps = functools.reduce(np.intersect1d, [self.series[name].steps for name in names])
+        chosen = [self.series[name] for name in names]
+        return steps, [series.values[np.isin(series.steps, steps)] for series in chosen]
+
 
 def stage_signal(stage: str, part: str) -> str:
     """Name of a stage's signal in a trace: `clipped.silent`."""
     return f"{stage}.{part}"
 
 
-def trace_of(
-    metrics: list[StepMetrics], *, initial: float | None = None, judge_prompts: int | None = None
-) -> Trace:
+def trace_of(metrics: list[StepMetrics], judge: Judge | None = None) -> Trace:
     """The trace of one of our own trials."""
     points: dict[str, list[tuple[int, float]]] = {}
     for step in metrics:
@@ -91,8 +108,7 @@ def trace_of(
         steps=np.array([step.step for step in metrics], dtype=np.int64),
         series={name: _series(pairs) for name, pairs in points.items()},
         nonfinite=broken,
-        initial=initial,
-        judge_prompts=judge_prompts,
+        judge=judge,
     )
 
 

@@ -1,13 +1,12 @@
 """One trial in a worker process: steps in chunks, a checkpoint behind every chunk.
 
 `TrialRun` does the work and knows nothing of Ray; `RayTrial` is the Tune trainable around it. A
-checkpoint holds the policy, the optimizer and every step so far, so a trial that is started again, by
-whomever, continues where the checkpoint stands and reports all of its steps anew; the record drops the
-ones it has. Ray's own checkpoints are not needed and nothing is ever unpickled.
+checkpoint holds the policy, the optimizer and every step so far, so a trial that is started again,
+by whomever, continues where the checkpoint stands and reports all of its steps anew; the record
+drops the ones it has. Ray's own checkpoints are not needed and nothing is ever unpickled.
 """
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -73,20 +72,23 @@ class TrialRun:
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._checkpoint = checkpoint
+        self._notify = notify
         self._trainer = Trainer(config, device=device, notify=notify)
         self._steps: list[StepMetrics] = []
         self._reported = 0
         self._seconds = 0.0
-        if (checkpoint / "steps.json").exists():
+        self._recover()
+        if checkpoint.exists():
             self._load()
 
     def advance(self, seconds: float = CHUNK_SECONDS, most_steps: int | None = None) -> Chunk:
         """Run steps for at least `seconds` (or `most_steps`), checkpoint, report.
 
-        An error that a user can put right (a reward function that raised) ends the trial as a result.
+        An error that a user can put right (a reward function that raised) ends the trial as a
+        result.
         """
         started = time.monotonic()
-        error = None
+        initial = error = None
         try:
             initial = self._trainer.initial_evaluation().pass_rate
             done = 0
@@ -96,7 +98,7 @@ class TrialRun:
                 if time.monotonic() - started >= seconds:
                     break
         except GrpoError as failure:
-            initial, error = None, str(failure)
+            error = str(failure)
         self._seconds += time.monotonic() - started
         finished = error is not None or self._trainer.finished
         if not finished:
@@ -107,32 +109,40 @@ class TrialRun:
 
     def _save(self) -> None:
         """Replace the checkpoint; a kill at any moment leaves the old or the new one."""
-        partial = self._checkpoint.with_name(f".{self._checkpoint.name}.{os.getpid()}")
-        shutil.rmtree(partial, ignore_errors=True)
+        partial, old = self._beside("partial"), self._beside("old")
         partial.mkdir(parents=True)
         self._trainer.save(partial)
         facts = {"steps": [step.to_json() for step in self._steps], "seconds": self._seconds}
         (partial / "steps.json").write_text(json.dumps(facts))
         if self._checkpoint.exists():
-            old = self._checkpoint.with_name(f".{self._checkpoint.name}.{os.getpid()}.old")
             self._checkpoint.replace(old)
-            partial.replace(self._checkpoint)
-            shutil.rmtree(old)
-        else:
-            partial.replace(self._checkpoint)
+        partial.replace(self._checkpoint)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _beside(self, part: str) -> Path:
+        """Where a checkpoint is on its way in (`partial`) or out (`old`)."""
+        return self._checkpoint.with_name(f".{self._checkpoint.name}.{part}")
+
+    def _recover(self) -> None:
+        """Clear up what a kill in the middle of `_save` has left."""
+        partial, old = self._beside("partial"), self._beside("old")
+        if old.exists() and not self._checkpoint.exists():
+            old.replace(self._checkpoint)
+        for leftover in (partial, old):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def _load(self) -> None:
         """Continue from the checkpoint; a damaged one costs its steps, not the trial."""
         try:
             self._trainer.restore(self._checkpoint)
             facts = json.loads((self._checkpoint / "steps.json").read_text())
-        except (CheckpointError, ValueError, OSError):
+            self._steps = [StepMetrics.from_json(step) for step in facts["steps"]]
+            self._seconds = facts["seconds"]
+        except (CheckpointError, ValueError, KeyError, TypeError, OSError):
             shutil.rmtree(self._checkpoint)
             config, device = self._trainer.config, self._trainer.device
-            self._trainer = Trainer(config, device=device)
-            return
-        self._steps = [StepMetrics.from_json(step) for step in facts["steps"]]
-        self._seconds = facts["seconds"]
+            self._trainer = Trainer(config, device=device, notify=self._notify)
+            self._steps, self._seconds = [], 0.0
 
 
 class RayTrial(tune.Trainable):

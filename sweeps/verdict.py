@@ -9,7 +9,7 @@ import numpy as np
 from sweeps.curve import CONVERGED, LearningCurve, learning_curve
 from sweeps.detectors import DETECTORS, OUTCOME_SYMPTOMS, PROVEN_SYMPTOMS, SIGNAL_SYMPTOMS
 from sweeps.detectors.base import mean_last
-from sweeps.findings import Diagnosis, Finding, State
+from sweeps.findings import Diagnosis, Finding, Outcome, State
 from sweeps.trace import Trace, stage_signal
 
 LEAST_STEPS = 10
@@ -38,20 +38,20 @@ def diagnose(trace: Trace) -> Diagnosis:
     """What happened in one run: one primary symptom, or a healthy state, or why nobody can tell."""
     missing = trace.missing(("pass_rate",))
     if missing or len(trace) == 0:
-        return _inconclusive("no step was recorded" if len(trace) == 0 else "no pass rate", missing)
+        return inconclusive("no step was recorded" if len(trace) == 0 else "no pass rate", missing)
     curve = learning_curve(trace)
     findings, missing = _run_detectors(trace, curve)
     if findings:
         return _unhealthy(_primary(findings), findings, missing)
     if len(trace) < LEAST_STEPS:
-        return _inconclusive(f"only {len(trace)} steps; wanted {LEAST_STEPS} or more", missing)
+        return inconclusive(f"only {len(trace)} steps; wanted {LEAST_STEPS} or more", missing)
     state = _healthy_state(trace, curve)
     if state is None:
         reason = (
-            f"the pass rate went from {curve.start.mean:.2f} to {curve.end.mean:.2f}, and its noise "
-            "hides whether it is still rising: run longer, or more seeds"
+            f"the pass rate went from {curve.start.mean:.2f} to {curve.end.mean:.2f}, and its "
+            "noise hides whether it is still rising: run longer, or more seeds"
         )
-        return _inconclusive(reason, missing)
+        return inconclusive(reason, missing)
     return _healthy(state, curve, missing)
 
 
@@ -72,7 +72,14 @@ def conclude(diagnoses: list[Diagnosis]) -> ConfigurationVerdict:
     )
 
 
-def _together(outcomes: Counter[str]) -> Literal["healthy", "unhealthy", "edge", "inconclusive"]:
+def inconclusive(reason: str, missing: tuple[str, ...] = ()) -> Diagnosis:
+    """Nobody can tell, and why."""
+    return Diagnosis("inconclusive", f"cannot tell: {reason}", 0.0, missing=missing)
+
+
+def _together(
+    outcomes: Counter[Outcome],
+) -> Literal["healthy", "unhealthy", "edge", "inconclusive"]:
     healthy, unhealthy = outcomes["healthy"], outcomes["unhealthy"]
     if healthy and unhealthy:
         return "edge"
@@ -101,9 +108,9 @@ def _run_detectors(trace: Trace, curve: LearningCurve) -> tuple[list[Finding], t
 def _primary(findings: list[Finding]) -> Finding:
     """The cause.
 
-    Outcomes count only for want of a cause. A dead signal is the cause if nothing went wrong before it;
-    a policy that collapsed gets constant rewards afterwards. Then come causes that a stage proves, then
-    the earliest onset; equal onsets fall to the order of DETECTORS.
+    Outcomes count only for want of a cause. A dead signal is the cause if nothing went wrong before
+    it; a policy that collapsed gets constant rewards afterwards. Then come causes that a stage
+    proves, then the earliest onset; equal onsets fall to the order of DETECTORS.
     """
     causes = [finding for finding in findings if finding.symptom not in OUTCOME_SYMPTOMS]
     if not causes:
@@ -131,7 +138,7 @@ def _healthy(state: State, curve: LearningCurve, missing: tuple[str, ...]) -> Di
         "saturated": f"reached {curve.end.mean:.2f}; nearly every group passes, no signal is left",
         "improving": f"is at {curve.end.mean:.2f} and still rising",
     }
-    message = f"the pass rate rose from {curve.start.mean:.2f}, {words[state]}"
+    message = f"the pass rate began at {curve.start.mean:.2f}, {words[state]}"
     evidence = {"start": curve.start.mean, "end": curve.end.mean, "late": curve.late.mean}
     confidence = 0.95 if state != "improving" else 0.8
     if missing:
@@ -151,7 +158,3 @@ def _unhealthy(primary: Finding, findings: list[Finding], missing: tuple[str, ..
         secondary=tuple(f.symptom for f in findings if f is not primary),
         missing=missing,
     )
-
-
-def _inconclusive(reason: str, missing: tuple[str, ...]) -> Diagnosis:
-    return Diagnosis("inconclusive", f"cannot tell: {reason}", 0.0, missing=missing)

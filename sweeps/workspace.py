@@ -8,7 +8,7 @@ STORAGE_VARIABLE = "GRPO_SWEEPS_STORAGE"
 
 
 def workspace() -> Path:
-    """The working directory; inside a Ray job, whose directory is a throw-away copy, a home folder."""
+    """The working directory; inside a Ray job, where that is a throw-away copy, a home folder."""
     here = Path.cwd()
     if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "_ray_pkg_" in str(here):
         home = Path("~/grpo-sweeps").expanduser()

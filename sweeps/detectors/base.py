@@ -1,5 +1,6 @@
 """What a detector is, and where in the pipeline a signal is lost."""
 
+import itertools
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -22,8 +23,11 @@ class Detector(Protocol):
     """Stable id."""
     needs: ClassVar[tuple[str, ...]]
     """Signals without which it can't tell."""
-    least_steps: int
-    """Steps below which it says nothing."""
+
+    @property
+    def least_steps(self) -> int:
+        """Steps below which it says nothing."""
+        ...
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """The symptom's finding, or None where it is absent."""
@@ -48,7 +52,7 @@ def swamped_stage(trace: Trace) -> tuple[str, float, float] | None:
     names = [stage for stage in STAGES if stage in fidelities]
     drops = {
         later: fidelities[earlier] - fidelities[later]
-        for earlier, later in zip(names, names[1:], strict=False)
+        for earlier, later in itertools.pairwise(names)
     }
     stage = max(drops, key=lambda name: drops[name])
     return stage, fidelities[stage] + drops[stage], fidelities[stage]
@@ -72,6 +76,14 @@ def _early_fidelities(trace: Trace) -> dict[str, float] | None:
     return means
 
 
+def warms_up(trace: Trace) -> bool:
+    """The learning rate still rose in the second half of what was seen."""
+    if "learning_rate" not in trace:
+        return False
+    rates = trace["learning_rate"].last(0.5).values
+    return bool(rates.max() > rates[0])
+
+
 def mean_last(series: Series, share: float = 0.25) -> float:
     """Mean over the last `share` of a series."""
     return float(np.mean(series.last(share).values))
@@ -83,7 +95,7 @@ def mean_first(series: Series, share: float = 0.1) -> float:
 
 
 def first_sustained(series: Series, holds: np.ndarray) -> int:
-    """First step of the stretch of true values that lasts to the end; the last step if there is none."""
+    """First step of the true values that last to the end; the last step if there are none."""
     failing = np.flatnonzero(~holds)
     index = 0 if len(failing) == 0 else min(int(failing[-1]) + 1, len(series) - 1)
     return int(series.steps[index])

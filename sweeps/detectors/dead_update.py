@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from sweeps.curve import LearningCurve
-from sweeps.detectors.base import mean_first, mean_last
+from sweeps.detectors.base import mean_first, mean_last, warms_up
 from sweeps.findings import Finding
 from sweeps.statistics import sustained_from
 from sweeps.trace import Trace, stage_signal
@@ -32,17 +32,21 @@ class DeadUpdate:
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:  # noqa: ARG002
         """The first step from which nothing moves although the advantages differ."""
-        gradient, update = trace["grad_norm"].values, trace["update_norm"].values
-        signal = trace[stage_signal("advantage", "silent")].values < self.silent
-        start = sustained_from(((gradient == 0) | (update == 0)) & signal, self.least_steps)
+        steps, (gradient, update, silent) = trace.together(*self.needs)
+        dead = ((gradient == 0) | (update == 0)) & (silent < self.silent)
+        start = sustained_from(dead, self.least_steps)
         if start is None:
             return None
-        onset = int(trace.steps[start])
+        onset = int(steps[start])
         part = "gradient" if gradient[-1] == 0 else "weight change"
-        rate = mean_last(trace["learning_rate"]) if "learning_rate" in trace else float("nan")
+        rate = (
+            f" (learning rate {mean_last(trace['learning_rate']):g})"
+            if "learning_rate" in trace
+            else ""
+        )
         message = (
-            f"the {part} is exactly 0 from step {onset} on although groups differ "
-            f"(learning rate {rate:g}): the update does not reach the weights"
+            f"the {part} is exactly 0 from step {onset} on although groups differ{rate}: the "
+            "update does not reach the weights"
         )
         evidence = {"grad_norm": float(gradient[-1]), "update_norm": float(update[-1])}
         return Finding(self.symptom, onset, message, evidence, 1.0)
@@ -50,9 +54,10 @@ class DeadUpdate:
 
 @dataclass(frozen=True, slots=True)
 class StarvedUpdate:
-    """The signal is clean but the policy hardly moves: step, scale or clip too small (M03).
+    """The signal is there but the policy hardly moves: step, scale or clip too small (M03).
 
-    Look-alike: kl_pinned, where the KL term holds the policy and its share of the returns is large.
+    Look-alikes: a slow start, whose KL to the reference still grows with the square of the steps;
+    kl_pinned, where the KL term holds the policy and its share of the returns is large.
     """
 
     symptom: ClassVar[str] = "starved_update"
@@ -60,8 +65,9 @@ class StarvedUpdate:
     least_steps: int = 10
 
     moved: float = 0.005
-    """KL to the reference at the end, as a share of the initial entropy, below which the policy has
-    not moved."""
+    """KL to the reference, as a share of the initial entropy, of a policy that has not moved."""
+    patience: float = 10.0
+    """Times as many steps that would not move it either; KL grows with their square at most."""
     kl_share: float = 0.25
     """Above this share of the returns' variance, KL is the reason."""
 
@@ -70,15 +76,15 @@ class StarvedUpdate:
         kl, entropy = mean_last(trace["kl_reference"]), mean_first(trace["entropy"])
         share = mean_last(trace["kl_share"], 0.5)
         gradient = float(np.median(trace["grad_norm"].values))
-        if curve.rose or curve.rising or curve.arrived or gradient == 0:
+        if curve.rose or curve.rising or curve.arrived or gradient == 0 or warms_up(trace):
             return None
-        if share >= self.kl_share or not kl < self.moved * entropy:
+        if share >= self.kl_share or not kl * self.patience**2 < self.moved * entropy:
             return None
         message = (
             f"the policy has not moved: KL to the reference is {kl:.2g} nats/token after "
-            f"{len(trace)} steps ({kl / entropy:.2%} of the initial entropy, threshold {self.moved:.1%})"
-            f" while gradients flow (norm {gradient:.2g}): learning rate, reward scale (under SGD) "
-            "or clip range is too small"
+            f"{len(trace)} steps, and {self.patience:g} times as many would not bring it to "
+            f"{self.moved:.1%} of the initial entropy ({entropy:.2g}), while gradients flow (norm "
+            f"{gradient:.2g}): learning rate, reward scale (under SGD) or clip range is too small"
         )
         evidence = {"kl_reference": kl, "grad_norm": gradient, "kl_share": share}
         return Finding(self.symptom, int(trace.steps[0]), message, evidence, 0.85)

@@ -28,13 +28,14 @@ class EntropyCollapse:
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """Low entropy next to a stuck curve."""
         first, last = mean_first(trace["entropy"]), mean_last(trace["entropy"])
-        if not curve.stuck or not last <= self.left * first:
+        if not curve.stuck or not first > 0 or not last <= self.left * first:
             return None
         series = trace["entropy"]
         onset = first_sustained(series, np.asarray(series.values <= self.left * first))
         message = (
-            f"entropy fell from {first:.2g} to {last:.2g} nats/token ({last / first:.0%}, threshold "
-            f"{self.left:.0%}) by step {onset} and the pass rate is stuck at {curve.end.mean:.2f}"
+            f"entropy fell from {first:.2g} to {last:.2g} nats/token ({last / first:.0%}, below "
+            f"the threshold of {self.left:.0%} from step {onset}) and the pass rate is stuck at "
+            f"{curve.end.mean:.2f}"
         )
         evidence = {"entropy": last, "initial_entropy": first, "pass_rate": curve.end.mean}
         return Finding(self.symptom, onset, message, evidence, 0.8)
@@ -63,8 +64,9 @@ class EntropyExplosion:
         series = trace["entropy"]
         onset = first_sustained(series, np.asarray(series.values >= limit))
         message = (
-            f"entropy rose from {first:.2g} to {last:.2g} nats/token (threshold {limit:.2g}, uniform "
-            f"{uniform:.2g}) and the pass rate is {curve.end.mean:.2f}: the answers dissolve into noise"
+            f"entropy rose from {first:.2g} to {last:.2g} nats/token (threshold {limit:.2g}, "
+            f"uniform {uniform:.2g}) and the pass rate is {curve.end.mean:.2f}: the answers "
+            "dissolve into noise"
         )
         evidence = {"entropy": last, "initial_entropy": first, "threshold": limit}
         return Finding(self.symptom, onset, message, evidence, 0.8)

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from scipy import stats
-
 from sweeps.curve import RISE, LearningCurve
 from sweeps.detectors.base import swamped_stage
 from sweeps.findings import Finding
 from sweeps.stages import STAGE_SETTINGS
+from sweeps.statistics import upper_bound
 from sweeps.trace import Trace, stage_signal
 
 
@@ -34,12 +33,13 @@ class RewardHacking:
         if swamped is None or not fell:
             return None
         stage, before, after = swamped
-        level = curve.start.mean if curve.fell_below_start else curve.best.mean
-        onset = curve.first_below(level - RISE)
+        level = curve.top - RISE
+        onset = curve.first_below(level)
         message = (
-            f"at stage {stage!r} ({STAGE_SETTINGS[stage]}) the share of the signal that stands for the "
-            f"task drops from {before:.2f} to {after:.2f}: the policy is paid for something else, and "
-            f"the pass rate fell to {curve.end.mean:.2f} (below {level - RISE:.2f} from step {onset})"
+            f"at stage {stage!r} ({STAGE_SETTINGS[stage]}) the share of the signal that stands for "
+            f"the task drops from {before:.2f} to {after:.2f}: the policy is paid for something "
+            f"else, and the pass rate fell from {curve.top:.2f} to {curve.late.mean:.2f} (below "
+            f"{level:.2f} from step {onset})"
         )
         evidence = {"fidelity_before": before, "fidelity": after, "pass_rate": curve.end.mean}
         return Finding(self.symptom, onset, message, evidence, 0.9, stage=stage)
@@ -57,14 +57,19 @@ class RewardCollapse:
         """A significant fall from the best window to the last quarter, or below the start."""
         if curve.fall == 0.0 and not curve.fell_below_start:
             return None
-        top = max(curve.best.mean, curve.start.mean)
-        onset = curve.first_below(top - RISE)
-        message = (
-            f"the pass rate fell from {top:.2f} (best around step {curve.best_step}) to "
-            f"{curve.late.mean:.2f} in the last quarter, beyond chance; below {top - RISE:.2f} from "
-            f"step {onset}"
-        )
-        evidence = {"best": top, "late": curve.late.mean, "pass_rate": curve.end.mean}
+        onset = curve.first_below(curve.top - RISE)
+        evidence = {"best": curve.top, "late": curve.late.mean, "pass_rate": curve.end.mean}
+        if curve.fall > 0:
+            message = (
+                f"the pass rate fell from {curve.best.mean:.2f} (best around step "
+                f"{curve.best_step}) to {curve.late.mean:.2f} in the last quarter, beyond chance; "
+                f"below {curve.top - RISE:.2f} from step {onset}"
+            )
+        else:
+            message = (
+                f"the pass rate ended at {curve.end.mean:.2f}, below its start of "
+                f"{curve.start.mean:.2f}, beyond chance"
+            )
         return Finding(self.symptom, onset, message, evidence, 0.85)
 
 
@@ -79,21 +84,20 @@ class RewardPlateau:
     needs: ClassVar[tuple[str, ...]] = ("pass_rate",)
     least_steps: int = 16
 
-    rise: float = 0.10
-    """Rise from the third to the last quarter that must be excluded (95 %, one-sided)."""
+    rise: float = RISE
+    """Rise over as many steps again that must be excluded (95 %, one-sided)."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """A stuck curve whose noise cannot hide a rise."""
-        rise = curve.late_rise
-        highest = rise.mean + float(stats.t.ppf(0.95, rise.freedom)) * rise.error
+        highest = upper_bound(curve.outlook)
         if not curve.stuck or not highest < self.rise:
             return None
         onset = self._onset(curve)
         how = "never left its start" if not curve.rose else "stopped rising"
         message = (
             f"the pass rate {how}: {curve.start.mean:.2f} before, {curve.end.mean:.2f} after "
-            f"{len(trace)} steps, flat from step {onset}; a rise of {highest:.2f} or more in the last "
-            f"quarter is excluded (95 %, threshold {self.rise:.2f})"
+            f"{len(trace)} steps, flat from step {onset}; as many steps again would bring "
+            f"{max(highest, 0.0):.2f} at most (95 %, threshold {self.rise:.2f})"
         )
         evidence = {"start": curve.start.mean, "end": curve.end.mean, "rise_bound": highest}
         swamped = swamped_stage(trace)

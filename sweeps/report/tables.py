@@ -55,10 +55,8 @@ def _escaped(cell: str) -> str:
 
 def _row(configuration: ConfigurationResult) -> tuple[str, ...]:
     verdict, final = configuration.verdict, configuration.final
-    if verdict.outcome == "unhealthy":
-        count = verdict.seeds - verdict.healthy
-    else:
-        count = verdict.healthy
+    sick = verdict.outcome == "unhealthy"
+    count = verdict.seeds - verdict.healthy if sick else verdict.healthy
     return (
         configuration.name,
         f"{verdict.outcome} {count} of {verdict.seeds}" if verdict.seeds else "not run",
