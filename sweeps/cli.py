@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 3
+BY_CTRL_C = 130
+"""Exit code that typer makes of a keyboard interrupt."""
 
 SpacePath = Annotated[Path, typer.Argument(help="A search-space file (search_spaces/*.yaml).")]
 SweepName = Annotated[str, typer.Argument(help="Name of a sweep, or its folder.")]
@@ -45,7 +47,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def main() -> None:
-    """Entry point: errors that a user can put right become a message and exit code 2."""
+    """Entry point: errors that a user can put right become a message and exit code 2.
+
+    Raises:
+        SystemExit: with the documented exit codes.
+    """
     try:
         app()
     except GrpoError as error:
@@ -53,7 +59,9 @@ def main() -> None:
         for problem in problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
+    except SystemExit as end:
+        if end.code != BY_CTRL_C:
+            raise
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
 

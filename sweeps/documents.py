@@ -85,8 +85,8 @@ def parse_mapping(text: str, source: str) -> dict[str, Any]:
         raise ConfigError([f"{source}:{error}"]) from error
     except yaml.MarkedYAMLError as error:
         where = _where(error.problem_mark or error.context_mark)
-        problem = error.problem or error.context
-        raise ConfigError([f"{source}:{where} {problem}"]) from error
+        words = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError([f"{source}:{where} {words}"]) from error
     except RecursionError as error:
         raise ConfigError([f"{source}: nested deeper than {DEEPEST_DOCUMENT} levels"]) from error
     except (yaml.YAMLError, ValueError) as error:

@@ -118,6 +118,7 @@ RENAMED = {
     "actor.behave_imp_weight_cap": "actor.rejection_sampling.upper",
     "actor.behave_imp_weight_mode": "actor.rejection_sampling.action",
     "actor.lr": "actor.optimizer.lr",
+    "actor.optimizer.learning_rate": "actor.optimizer.lr",
     "actor.beta": "actor.kl_ctl",
     "kl_coef": "actor.kl_ctl",
     "beta": "actor.kl_ctl",
@@ -153,10 +154,21 @@ def unknown_key(dotted: str) -> str:
 
 def nearest_key(dotted: str) -> str | None:
     """The valid key that a misspelt one most likely means; None if nothing is near."""
-    whole = difflib.get_close_matches(dotted, KEYS, n=1, cutoff=0.75)
-    if whole:
-        return whole[0]
-    last = dotted.rpartition(".")[2]
+    section, _, last = dotted.rpartition(".")
+    if section in KEYS:
+        # A shared beginning says nothing about the name behind it.
+        names = {key.removeprefix(f"{section}."): key for key in KEYS if _parent(key) == section}
+        inside = difflib.get_close_matches(last, names, n=1, cutoff=0.65)
+        if inside:
+            return names[inside[0]]
+    else:
+        whole = difflib.get_close_matches(dotted, KEYS, n=1, cutoff=0.75)
+        if whole:
+            return whole[0]
     names = {key.rpartition(".")[2]: key for key in reversed(KEYS)}
     close = difflib.get_close_matches(last, names, n=1, cutoff=0.8)
     return names[close[0]] if close else None
+
+
+def _parent(dotted: str) -> str:
+    return dotted.rpartition(".")[0]

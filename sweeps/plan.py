@@ -70,7 +70,8 @@ class Plan:
     def counts(self) -> str:
         """How much would run and what is left out, in a line."""
         space = self.space
-        steps = sum(trial.config["total_train_steps"] for trial in self.trials)
+        left = set(self.not_run)
+        steps = sum(t.config["total_train_steps"] for t in self.trials if t.id not in left)
         text = (
             f"{len(space.cells)} configurations x {len(space.seeds)} seeds = "
             f"{len(self.trials)} trials, {steps} steps"

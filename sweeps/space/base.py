@@ -38,7 +38,8 @@ def read_base(file: SpaceFile, source: Path, settings: dict[str, Any], problems:
         notices += _scale_notices(written, profile)
         replaced = [key for key in SCALE_KEYS if key in profile.defaults]
         written = {key: value for key, value in written.items() if key not in replaced}
-    problems += _foreign_keys({where: written, "set": laid_over, "--set": settings})
+    layers = {where: written, "task": chosen, "set": laid_over, "--set": settings}
+    problems += _foreign_keys(layers)
     carried = sorted(key for key in written if key not in KEYS and is_carried(key))
     if carried:
         notices.append(f"carried through, no effect in a diagnostic run: {', '.join(carried)}")

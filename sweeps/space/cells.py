@@ -124,21 +124,27 @@ def _resolve(flat: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     ours = {key: value for key, value in flat.items() if key in KEYS}
     if not any(_interpolates(value) for value in ours.values()):
         return ours, []
-    whole = OmegaConf.create(nest({k: v for k, v in flat.items() if _grammar_error(v) is None}))
+    context = nest({k: v for k, v in flat.items() if _grammar_error(v) is None})
     resolved: dict[str, Any] = {}
     broken = []
     for key, written in ours.items():
-        reason = _grammar_error(written)
         try:
-            value = None if reason is not None else OmegaConf.select(whole, key)
-            nested = isinstance(value, DictConfig | ListConfig)
-            resolved[key] = OmegaConf.to_container(value, resolve=True) if nested else value
+            resolved[key] = _value(written, context) if _interpolates(written) else written
         except OmegaConfBaseException as error:
             reason = str(error).splitlines()[0]
-        if reason is not None:
             broken.append(f"{key}: {shown(written)} cannot be resolved: {reason}")
-            resolved.pop(key, None)
     return resolved, broken
+
+
+def _value(written: object, context: dict[str, Any]) -> object:
+    """A value in the context of the whole configuration."""
+    value = OmegaConf.select(OmegaConf.create(context | {_SLOT: written}), _SLOT)
+    nested = isinstance(value, DictConfig | ListConfig)
+    return OmegaConf.to_container(value, resolve=True) if nested else value
+
+
+_SLOT = "the value in question"
+"""A key that no configuration has."""
 
 
 def _interpolates(value: object) -> bool:
