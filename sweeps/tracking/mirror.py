@@ -8,6 +8,7 @@ so neither a killed driver nor a lost answer makes a step go missing or appear t
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,13 +79,24 @@ def mirrored_at(record: SweepRecord) -> Place | None:
     return None if content is None else Place(**content)
 
 
-def sync(record: SweepRecord, tracker: Tracker) -> MirrorStatus:
+Illustrate = Callable[[SweepRecord, TrialSpec], Path | None]
+"""Draws an ended trial's figures; the folder that holds them, or None."""
+
+
+def no_figures(_record: SweepRecord, _trial: TrialSpec) -> None:
+    """Draw nothing."""
+    return
+
+
+def sync(
+    record: SweepRecord, tracker: Tracker, illustrate: Illustrate = no_figures
+) -> MirrorStatus:
     """Ship everything that the tracker lacks, in the foreground.
 
     Raises:
         TrackingError: the tracker cannot be reached or refuses something.
     """  # noqa: DOC502 - raised by the tracker
-    delivery = Delivery(record, tracker)
+    delivery = Delivery(record, tracker, illustrate)
     delivery.ship()
     return delivery.status(error=None)
 
@@ -92,10 +104,16 @@ def sync(record: SweepRecord, tracker: Tracker) -> MirrorStatus:
 class Mirror:
     """A thread that ships what the record gains and never stops or delays the sweep."""
 
-    def __init__(self, record: SweepRecord, tracker: Tracker, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        record: SweepRecord,
+        tracker: Tracker,
+        pace: Pace | None = None,
+        illustrate: Illustrate = no_figures,
+    ) -> None:
         self._record = record
         self._pace = pace or Pace()
-        self._delivery = Delivery(record, tracker)
+        self._delivery = Delivery(record, tracker, illustrate)
         self._awake = threading.Event()
         self._closing = threading.Event()
         self._deadline = float("inf")
@@ -163,7 +181,10 @@ class Mirror:
 class Delivery:
     """What of a record the tracker holds, and how the rest gets there."""
 
-    def __init__(self, record: SweepRecord, tracker: Tracker) -> None:
+    def __init__(
+        self, record: SweepRecord, tracker: Tracker, illustrate: Illustrate = no_figures
+    ) -> None:
+        self._illustrate = illustrate
         self._record = record
         self._tracker = tracker
         self._header: SweepHeader | None = None
@@ -255,7 +276,8 @@ class Delivery:
             self._shipped += reached - self._next_step[trial.id]
             self._next_step[trial.id] = reached
         if end is not None and run.mirrored != digest:
-            self._tracker.end_run(run, trial_end(end, nonfinite))
+            figures = self._illustrate(self._record, trial)
+            self._tracker.end_run(run, replace(trial_end(end, nonfinite), folder=figures))
             runs[trial.id] = replace(run, mirrored=digest or "")
 
     def _ship_summary(self, runs: dict[str, TrackedRun]) -> None:
