@@ -7,11 +7,12 @@ import numpy as np
 from sweeps.statistics import (
     Estimate,
     Noise,
+    difference,
     difference_is_significant,
-    extrapolate,
     kendall_trend,
     pass_rate_estimate,
     point_noise,
+    slope_of,
     smooth,
     window_mean,
 )
@@ -49,8 +50,10 @@ class LearningCurve:
     """The best window of the training batches, an eighth of the run long."""
     best_step: int
     """Its middle."""
-    outlook: Estimate
-    """Change that as many steps again would bring at the slope of the second half."""
+    gain: Estimate | None
+    """Change of the judge's pass rate over the run; None where the judge did not look twice."""
+    slope: Estimate
+    """Change per batch over the second half."""
     rising: bool
     """A trend upwards that chance does not explain and that has not ended."""
 
@@ -115,7 +118,8 @@ def learning_curve(trace: Trace) -> LearningCurve:
         late=late,
         best=window_mean(window, noise),
         best_step=int(series.steps[peak]),
-        outlook=extrapolate(half.values, len(series)),
+        gain=None if judged is None else difference(judged[1], judged[0]),
+        slope=slope_of(half.values, noise),
         rising=_rises(series, half, late, noise),
     )
 
@@ -141,6 +145,6 @@ def _rises(series: Series, half: Series, late: Estimate, noise: Noise) -> bool:
         return True
     if difference_is_significant(late, third, least=0.0, level=0.05):
         return True
-    gained = extrapolate(series.values, len(series)).mean
+    gained = slope_of(series.values).mean * len(series)
     goes_on = late.mean >= third.mean and gained >= RISE
     return goes_on and kendall_trend(series.values) < 0.01

@@ -88,11 +88,11 @@ def pass_rate_estimate(rate: float, count: int) -> Estimate:
     return Estimate(rate, float(np.sqrt(_binomial(rate, count))), float(count - 1))
 
 
-def extrapolate(values: Numbers, steps: int) -> Estimate:
-    """Change over `steps` more values at the slope of these; least squares, AR(1) errors.
+def slope_of(values: Numbers, noise: Noise = NO_NOISE) -> Estimate:
+    """Change per value; least squares, AR(1) errors.
 
     Error of the slope: s / sqrt(sum (t - mean t)^2), s^2 the residual variance with n - 2 degrees
-    of freedom, inflated by (1 + rho) / (1 - rho) of the residuals.
+    of freedom, inflated by (1 + rho) / (1 - rho) of the residuals; s is at least `noise`.
     """
     count = len(values)
     if count < 4:
@@ -102,11 +102,21 @@ def extrapolate(values: Numbers, steps: int) -> Estimate:
     slope = float(times @ values) / power
     residuals = values - values.mean() - slope * times
     inflation = variance_inflation(residuals)
-    error = float(np.sqrt(residuals @ residuals / (count - 2) * inflation / power))
-    return Estimate(slope * steps, error * steps, max(count / inflation - 2, 1.0))
+    spread = max(float(np.sqrt(residuals @ residuals / (count - 2))), noise.spread)
+    error = spread * float(np.sqrt(inflation / power))
+    return Estimate(slope, error, max(count / inflation - 2, 1.0))
 
 
-def upper_bound(estimate: Estimate, level: float = 0.95) -> float:
+def difference(later: Estimate, earlier: Estimate) -> Estimate:
+    """`later` minus `earlier`, with Welch's degrees of freedom."""
+    error = float(np.hypot(later.error, earlier.error))
+    if error == 0 or not np.isfinite(error):
+        return Estimate(later.mean - earlier.mean, error, 1.0)
+    freedom = error**4 / (later.error**4 / later.freedom + earlier.error**4 / earlier.freedom)
+    return Estimate(later.mean - earlier.mean, error, freedom)
+
+
+def upper_bound(estimate: Estimate, level: float) -> float:
     """What the quantity exceeds with probability 1 - `level` at most (one-sided)."""
     return estimate.mean + float(stats.t.ppf(level, estimate.freedom)) * estimate.error
 
@@ -115,16 +125,10 @@ def difference_is_significant(
     later: Estimate, earlier: Estimate, *, least: float, level: float = 0.01
 ) -> bool:
     """`later` exceeds `earlier` by more than `least`, beyond chance (one-sided Welch test)."""
-    gap = later.mean - earlier.mean
-    if not gap > least:
+    gap = difference(later, earlier)
+    if not gap.mean > least or not np.isfinite(gap.error):
         return False
-    error = float(np.hypot(later.error, earlier.error))
-    if error == 0:
-        return True
-    if not np.isfinite(error):
-        return False
-    freedom = error**4 / (later.error**4 / later.freedom + earlier.error**4 / earlier.freedom)
-    return bool(stats.t.sf(gap / error, freedom) < level)
+    return gap.error == 0 or bool(stats.t.sf(gap.mean / gap.error, gap.freedom) < level)
 
 
 def smooth(values: Numbers, width: int) -> Numbers:

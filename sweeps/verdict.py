@@ -7,7 +7,13 @@ from typing import Literal
 import numpy as np
 
 from sweeps.curve import CONVERGED, LearningCurve, learning_curve
-from sweeps.detectors import DETECTORS, OUTCOME_SYMPTOMS, PROVEN_SYMPTOMS, SIGNAL_SYMPTOMS
+from sweeps.detectors import (
+    DETECTORS,
+    MECHANISM_SYMPTOMS,
+    OUTCOME_SYMPTOMS,
+    PROVEN_SYMPTOMS,
+    SIGNAL_SYMPTOMS,
+)
 from sweeps.detectors.base import mean_last
 from sweeps.findings import Diagnosis, Finding, Outcome, State
 from sweeps.trace import Trace, stage_signal
@@ -43,15 +49,9 @@ def diagnose(trace: Trace) -> Diagnosis:
     findings, missing = _run_detectors(trace, curve)
     if findings:
         return _unhealthy(_primary(findings), findings, missing)
-    if len(trace) < LEAST_STEPS:
-        return inconclusive(f"only {len(trace)} steps; wanted {LEAST_STEPS} or more", missing)
     state = _healthy_state(trace, curve)
-    if state is None:
-        reason = (
-            f"the pass rate went from {curve.start.mean:.2f} to {curve.end.mean:.2f}, and its "
-            "noise hides whether it is still rising: run longer, or more seeds"
-        )
-        return inconclusive(reason, missing)
+    if state is None or len(trace) < LEAST_STEPS:
+        return inconclusive(_doubt(trace, curve), missing)
     return _healthy(state, curve, missing)
 
 
@@ -110,7 +110,8 @@ def _primary(findings: list[Finding]) -> Finding:
 
     Outcomes count only for want of a cause. A dead signal is the cause if nothing went wrong before
     it; a policy that collapsed gets constant rewards afterwards. Then come causes that a stage
-    proves, then the earliest onset; equal onsets fall to the order of DETECTORS.
+    proves, then those that name a mechanism, then the rest. Within a class the earliest onset
+    counts; equal onsets fall to the order of DETECTORS.
     """
     causes = [finding for finding in findings if finding.symptom not in OUTCOME_SYMPTOMS]
     if not causes:
@@ -118,8 +119,24 @@ def _primary(findings: list[Finding]) -> Finding:
     first = min(causes, key=lambda finding: finding.onset)
     if first.symptom in SIGNAL_SYMPTOMS:
         return first
-    proven = [finding for finding in causes if finding.symptom in PROVEN_SYMPTOMS]
-    return proven[0] if proven else first
+    for symptoms in (PROVEN_SYMPTOMS, MECHANISM_SYMPTOMS):
+        found = [finding for finding in causes if finding.symptom in symptoms]
+        if found:
+            return min(found, key=lambda finding: finding.onset)
+    return first
+
+
+def _doubt(trace: Trace, curve: LearningCurve) -> str:
+    """Why nobody can tell."""
+    broken = np.flatnonzero(~np.isfinite(curve.series.values))
+    if len(broken):
+        return f"the pass rate is not finite from step {int(curve.series.steps[broken[0]])} on"
+    if len(trace) < LEAST_STEPS:
+        return f"only {len(trace)} steps; wanted {LEAST_STEPS} or more"
+    return (
+        f"the pass rate went from {curve.start.mean:.2f} to {curve.end.mean:.2f}, and its noise "
+        "hides whether it is still rising: run longer, or more seeds"
+    )
 
 
 def _healthy_state(trace: Trace, curve: LearningCurve) -> State | None:

@@ -14,8 +14,8 @@ DETECTORS: tuple[Detector, ...] = (
     ZeroSignal(),
     DeadUpdate(),
     NonFinite(),
-    RewardHacking(),
     KlPinned(),
+    RewardHacking(),
     RatioInstability(),
     Overshoot(),
     KlRunaway(),
@@ -29,9 +29,18 @@ DETECTORS: tuple[Detector, ...] = (
 
 SIGNAL_SYMPTOMS = ("reward_constant", "zero_signal", "dead_update")
 """Nothing reaches the weights: the cause, unless something else had gone wrong before."""
-PROVEN_SYMPTOMS = ("reward_hacking", "kl_pinned")
+PROVEN_SYMPTOMS = ("kl_pinned", "reward_hacking")
 """Causes that a stage of the pipeline proves; what the policy does is their consequence."""
+MECHANISM_SYMPTOMS = ("ratio_instability", "overshoot")
+"""Causes that name what the updates do wrong; distance and entropy are their consequence."""
 OUTCOME_SYMPTOMS = ("reward_collapse", "reward_plateau")
 """What every cause leads to: primary only where no cause is seen."""
 
-__all__ = ["DETECTORS", "OUTCOME_SYMPTOMS", "PROVEN_SYMPTOMS", "SIGNAL_SYMPTOMS", "Detector"]
+__all__ = [
+    "DETECTORS",
+    "MECHANISM_SYMPTOMS",
+    "OUTCOME_SYMPTOMS",
+    "PROVEN_SYMPTOMS",
+    "SIGNAL_SYMPTOMS",
+    "Detector",
+]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sweeps.curve import RISE, LearningCurve
-from sweeps.detectors.base import swamped_stage
+from sweeps.detectors.base import swamped_stage, warms_up
 from sweeps.findings import Finding
 from sweeps.stages import STAGE_SETTINGS
 from sweeps.statistics import upper_bound
@@ -75,34 +75,52 @@ class RewardCollapse:
 
 @dataclass(frozen=True, slots=True)
 class RewardPlateau:
-    """The pass rate stands still below the ceiling, and no rise above `rise` can be hidden in it.
+    """The pass rate stands still below the ceiling, and no rise can be hidden in its noise.
 
     A plateau is claimed, not assumed: where the noise could hide a rise, the run is inconclusive.
     """
 
     symptom: ClassVar[str] = "reward_plateau"
     needs: ClassVar[tuple[str, ...]] = ("pass_rate",)
-    least_steps: int = 16
+    least_steps: int = 24
 
     rise: float = RISE
-    """Rise over as many steps again that must be excluded (95 %, one-sided)."""
+    """Rise that must be excluded: between the judge's two looks, or over as many steps again."""
+    ahead: int = 50
+    """Least number of steps to look ahead: a slow riser has climbed little in a short run."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """A stuck curve whose noise cannot hide a rise."""
-        highest = upper_bound(curve.outlook)
-        if not curve.stuck or not highest < self.rise:
+        if not curve.stuck or warms_up(trace):
+            return None
+        proof = self._from_judge(curve) or self._from_batches(curve)
+        if proof is None:
             return None
         onset = self._onset(curve)
-        how = "never left its start" if not curve.rose else "stopped rising"
+        how = "stopped rising" if curve.rose else "never left its start"
         message = (
             f"the pass rate {how}: {curve.start.mean:.2f} before, {curve.end.mean:.2f} after "
-            f"{len(trace)} steps, flat from step {onset}; as many steps again would bring "
-            f"{max(highest, 0.0):.2f} at most (95 %, threshold {self.rise:.2f})"
+            f"{len(trace)} steps, flat from step {onset}; {proof}, threshold {self.rise:.2f})"
         )
-        evidence = {"start": curve.start.mean, "end": curve.end.mean, "rise_bound": highest}
+        evidence = {"start": curve.start.mean, "end": curve.end.mean, "slope": curve.slope.mean}
         swamped = swamped_stage(trace)
         stage = None if swamped is None else swamped[0]
         return Finding(self.symptom, onset, message, evidence, 0.75, stage=stage)
+
+    def _from_judge(self, curve: LearningCurve) -> str | None:
+        """Why the run as a whole can't have risen."""
+        if curve.gain is None:
+            return None
+        highest = upper_bound(curve.gain, 0.95)
+        return f"it rose by {max(highest, 0.0):.2f} at most (95 %" if highest < self.rise else None
+
+    def _from_batches(self, curve: LearningCurve) -> str | None:
+        """Why it can't rise any more."""
+        ahead = max(len(curve.series), self.ahead)
+        highest = upper_bound(curve.slope, 0.99) * ahead
+        if not highest < self.rise:
+            return None
+        return f"{ahead} more steps would bring {max(highest, 0.0):.2f} at most (99 %"
 
     def _onset(self, curve: LearningCurve) -> int:
         """First step at which the smoothed curve comes within half of RISE of its late mean."""
