@@ -1,0 +1,16 @@
+"""Replay: a whole search space evaluated on recorded rollouts, without training.
+
+recording  arrays of one batch, checked
+files      our own format: safetensors with a JSON header
+foreign    what other trainers dump: JSONL and npz
+inert      settings that provably decide nothing beside others
+dead       configurations whose update is provably zero
+blind      settings that replay cannot see, and why
+evaluate   every cell of a space on the batch, in several processes
+compare    which cells agree, how far each knob turns the update
+outcome    what replay found, as JSON
+implied    what a sweep need not run, with the proof
+table      the same for people
+figure     the same as a picture
+command    `sweeps replay`
+"""
