@@ -1,7 +1,6 @@
 """The recommended configuration as the smallest change to the user's own AReaL file."""
 
 import copy
-import functools
 import io
 import json
 import math
@@ -18,7 +17,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.util import load_yaml_guess_indent
 from typing_extensions import override
 
-from grpo_core.config import NormConfig, TrialConfig
+from grpo_core.config import NormConfig
 from grpo_core.errors import ConfigError
 from grpo_core.profiles import PROFILES, SCALE_KEYS
 from sweeps.documents import parse_mapping, read_text
@@ -151,7 +150,7 @@ def _changes(choice: ConfigurationResult, plain: dict[str, Any]) -> tuple[list[C
     config = choice.config
     changes: dict[str, Change] = {}
     notices = []
-    for key in _whole_sections(choice.swept, config):
+    for key in _whole_sections(choice.swept, config, plain):
         value = lookup(config, key)
         reason = _not_for_production(key, value, choice)
         if reason is None:
@@ -164,15 +163,22 @@ def _changes(choice: ConfigurationResult, plain: dict[str, Any]) -> tuple[list[C
     return list(changes.values()), notices
 
 
-def _whole_sections(swept: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """The swept keys; in place of one inside a section that is off, the section."""
+def _whole_sections(
+    swept: dict[str, Any], config: dict[str, Any], plain: dict[str, Any]
+) -> list[str]:
+    """The swept keys; in place of one inside a section that is off on either side, the section."""
     keys = []
     for key in swept:
-        parts = key.split(".")
-        above = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-        off = [section for section in above if lookup(config, section) is None]
+        off = [s for s in _sections(key) if lookup(config, s) is None or lookup(plain, s) is None]
         keys.append(off[0] if off else key)
     return [k for k in dict.fromkeys(keys) if not any(k.startswith(f"{o}.") for o in keys)]
+
+
+def _sections(key: str) -> list[str]:
+    """The sections around a key that can be off, the outermost first."""
+    parts = key.split(".")
+    above = [".".join(parts[:depth]) for depth in range(1, len(parts))]
+    return [section for section in above if KEYS[section].nullable]
 
 
 def _not_for_production(key: str, value: object, choice: ConfigurationResult) -> str | None:
@@ -192,13 +198,9 @@ def _is_ours(key: str) -> bool:
 
 def _differences(key: str, value: object, plain: dict[str, Any]) -> list[Change]:
     """What has to change for `key` to have `value`; within a section, setting by setting."""
-    current, present = lookup(plain, key), contains(plain, key)
+    current = lookup(plain, key)
     if not isinstance(value, dict):
-        missing = _missing_section(key, plain)
-        if missing is not None and value != _default(key):
-            return [_change(missing, {key.removeprefix(f"{missing}."): value}, plain)]
-        same = _equal(current if present else _default(key), value)
-        return [] if same else [_change(key, value, plain)]
+        return [] if _equal(_effective(plain, key), value) else [_change(key, value, plain)]
     if not isinstance(current, dict):
         return [_change(key, _section(value), plain)]
     return [
@@ -207,14 +209,6 @@ def _differences(key: str, value: object, plain: dict[str, Any]) -> list[Change]
         if part != "group_size"
         for change in _differences(f"{key}.{part}", item, plain)
     ]
-
-
-def _missing_section(key: str, plain: dict[str, Any]) -> str | None:
-    """The nullable section around `key` that the file lacks or switches off: set as a whole."""
-    section = key.rpartition(".")[0]
-    if section in KEYS and KEYS[section].nullable and lookup(plain, section) is None:
-        return section
-    return None
 
 
 def _change(key: str, value: object, plain: dict[str, Any]) -> Change:
@@ -266,7 +260,7 @@ def _unswept(choice: ConfigurationResult, plain: dict[str, Any]) -> list[str]:
         if any(key == swept or key.startswith(f"{swept}.") for swept in choice.swept):
             continue
         ran = lookup(choice.config, key)
-        has = lookup(plain, key) if contains(plain, key) else _default(key)
+        has = _effective(plain, key)
         if not _equal(has, ran) and not (isinstance(has, str) and "${" in has):
             differing.append(f"{key} {_flow(has)} (sweep: {_flow(ran)})")
     if not differing:
@@ -275,14 +269,12 @@ def _unswept(choice: ConfigurationResult, plain: dict[str, Any]) -> list[str]:
     return [f"the file keeps its own values of settings that were not swept: {names}"]
 
 
-def _default(key: str) -> object:
-    """AReaL's default; None inside a section that is off by default."""
-    return lookup(_defaults(), key)
-
-
-@functools.cache
-def _defaults() -> dict[str, Any]:
-    return TrialConfig().model_dump()
+def _effective(plain: dict[str, Any], key: str) -> object:
+    """What a file means for a setting: its value, else AReaL's default; None in what is off."""
+    if contains(plain, key):
+        return lookup(plain, key)
+    off = any(lookup(plain, section) is None for section in _sections(key))
+    return None if off else KEYS[key].default
 
 
 def _equal(current: object, value: object) -> bool:
