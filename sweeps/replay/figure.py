@@ -8,9 +8,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps.replay.outcome import KnobOutcome, Outcome
+from sweeps.replay.compare import Matrix
+from sweeps.replay.outcome import CellOutcome, KnobOutcome, Outcome
 
-COLOURS = "RdBu"
+MOST_CHARACTERS = 45
+"""Of all labels below a panel together, before they are turned."""
+MOST_BARS = 40
+LEAST_BARS = 5
+"""Fewer bars are drawn no thicker than so many."""
 MOST_BLOCKS = 8
 """Knobs whose levels are compared in a picture of their own."""
 NUMBERS_BELOW = 14
@@ -32,7 +37,7 @@ def _pairwise(outcome: Outcome) -> Figure:
     figure = Figure(figsize=(side + width + 5.2, side + width + 0.9), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[side + width, 4.2])
     _draw_matrix(left, np.array(outcome.matrix), outcome.matrix_names, rotate=True)
-    _draw_knobs(right, outcome)
+    _draw_ranking(right, outcome)
     _title(figure, outcome)
     return figure
 
@@ -49,46 +54,63 @@ def _by_level(outcome: Outcome) -> Figure:
         panel.set_title(f"{knob.axis}: mean cosine, all else equal", loc="left")
     for panel in panels.flat[len(knobs) :]:
         panel.set_axis_off()
-    _draw_knobs(halves[0, 1].subplots(), outcome)
+    _draw_ranking(halves[0, 1].subplots(), outcome)
     _title(figure, outcome)
     return figure
 
 
-def _draw_matrix(panel: Axes, cosines: np.ndarray, names: tuple[str, ...], *, rotate: bool) -> None:
-    colours = mpl.colormaps[COLOURS].with_extremes(bad="#dddddd")
-    image = panel.imshow(cosines, vmin=-1, vmax=1, cmap=colours)
+def _draw_matrix(panel: Axes, cosines: Matrix, names: tuple[str, ...], *, rotate: bool) -> None:
+    lowest = float(np.nanmin(cosines, initial=1.0, where=~np.isnan(cosines)))
+    scale = ("RdBu", -1.0) if lowest < 0 else ("viridis", min(np.floor(lowest * 10) / 10, 0.9))
+    colours = mpl.colormaps[scale[0]].with_extremes(bad="#dddddd")
+    image = panel.imshow(cosines, vmin=scale[1], vmax=1, cmap=colours)
     shown = [textwrap.shorten(name, 60, placeholder="...") for name in names]
     panel.set_yticks(range(len(names)), shown)
-    if rotate or max(map(len, shown)) * len(names) > 45:
-        panel.set_xticks(range(len(names)), shown, rotation=90)
-    else:
-        panel.set_xticks(range(len(names)), shown)
+    turned = rotate or max(map(len, shown)) * len(names) > MOST_CHARACTERS
+    panel.set_xticks(range(len(names)), shown, rotation=90 if turned else 0)
     panel.tick_params(length=0)
-    for spine in panel.spines.values():
-        spine.set_visible(False)
-    if len(names) <= NUMBERS_BELOW:
-        for (row, column), value in np.ndenumerate(cosines):
-            text = "dead" if np.isnan(value) else f"{value:.2f}"
-            ink = "white" if abs(value) > 0.6 else "black"
-            panel.text(column, row, text, ha="center", va="center", color=ink, fontsize=7)
+    panel.spines[:].set_visible(False)
+    panel.figure.colorbar(image, ax=panel, shrink=0.6, pad=0.02)
+    if len(names) > NUMBERS_BELOW:
+        return
+    for (row, column), value in np.ndenumerate(cosines):
+        text = "none" if np.isnan(value) else f"{value:.2f}"
+        red, green, blue, _ = image.cmap(float(image.norm(float(value))))
+        ink = "black" if np.isnan(value) or red + green + blue > 1.5 else "white"
+        panel.text(column, row, text, ha="center", va="center", color=ink, fontsize=7)
+
+
+def _draw_ranking(panel: Axes, outcome: Outcome) -> None:
+    """Knobs by how far they turn the update; of a single knob its levels against the base."""
+    if len(outcome.knobs) == 1:
+        bars = [_level_bar(cell) for cell in outcome.cells[:MOST_BARS]]
+        label = f"1 - cosine to {outcome.base}"
     else:
-        bar = panel.figure.colorbar(image, ax=panel, shrink=0.5, pad=0.01)
-        bar.set_label("cosine of the loss weights")
+        bars = [_knob_bar(knob) for knob in outcome.knobs]
+        label = "mean 1 - cosine between levels, all else equal"
+    lengths = [length for _, length, _ in bars]
+    panel.barh(range(len(bars)), lengths, color="#33638d", height=0.6)
+    panel.set_yticks(range(len(bars)), [textwrap.fill(name, 28) for name, _, _ in bars])
+    panel.set_ylim(max(len(bars), LEAST_BARS) - 0.5, -0.5)
+    panel.set_xlim(0, max(1.5 * max(lengths, default=0.0), 0.05))
+    for i, (_, length, text) in enumerate(bars):
+        panel.text(length, i, f" {text}", va="center", fontsize=7, color="#444444")
+    panel.set_xlabel(label)
+    panel.set_title("how far each setting turns the update", loc="left")
 
 
-def _draw_knobs(panel: Axes, outcome: Outcome) -> None:
-    knobs = outcome.knobs
-    turns = [0.0 if knob.turn.turn is None else knob.turn.turn for knob in knobs]
-    panel.barh(range(len(knobs)), turns, color="#33638d", height=0.6)
-    labels = [textwrap.fill(knob.axis, 28) for knob in knobs]
-    panel.set_yticks(range(len(knobs)), labels)
-    panel.invert_yaxis()
-    panel.set_xlim(0, max(1.35 * max(turns, default=0.0), 0.05))
-    for i, knob in enumerate(knobs):
-        text = _describe(knob)
-        panel.text(turns[i], i, f" {text}", va="center", fontsize=7, color="#444444")
-    panel.set_xlabel("mean 1 - cosine between levels, all else equal")
-    panel.set_title("how far each knob turns the update", loc="left")
+def _level_bar(cell: CellOutcome) -> tuple[str, float, str]:
+    turn = 0.0 if cell.cosine is None else max(0.0, 1.0 - cell.cosine)
+    words = cell.verdict if cell.verdict != "live" else f"{turn:.3f}"
+    if cell.indistinguishable_from is not None:
+        words = "not seen by replay"
+    elif cell.identical_to is not None:
+        words = f"{turn:.3f}, identical to another"
+    return cell.name, turn, words
+
+
+def _knob_bar(knob: KnobOutcome) -> tuple[str, float, str]:
+    return knob.axis, max(0.0, knob.turn.turn or 0.0), _describe(knob)
 
 
 def _describe(knob: KnobOutcome) -> str:

@@ -251,8 +251,8 @@ class _Judge:
         measured = self._evaluated.rows[self._evaluated.row_of[cell]]
         proof = prove_dead(self._space.cells[cell].config)
         verdict, reason = _judge(measured, proof)
-        twinned = twin != cell and verdict == "live"
-        similar = head != cell and not twinned and verdict == "live"
+        twinned = twin != cell
+        similar = head != cell and not twinned
         other = self._canonical[head] if similar else canonical(against, ALWAYS)
         return CellOutcome(
             name=self._names[cell],
@@ -293,7 +293,7 @@ class _Judge:
             turn = measure_turn(families, evaluated.rows, evaluated.weights)
             config = self._canonical[0]
             reasons = {key: self._blind(key, config) for key in sorted(axis.keys)}
-            blind = [f"{key}: {why}" for key, why in reasons.items() if why is not None]
+            blind = _by_reason(reasons)
             seen = any(len({equal[row] for row in family if row >= 0}) > 1 for family in families)
             found.append(KnobOutcome(axis.name, names, turn, "; ".join(blind) or None, seen=seen))
         unseen = [knob for knob in found if knob.blind is not None and not knob.seen]
@@ -305,6 +305,12 @@ class _Judge:
         sight, recorded = self._sight, self._recording.recorded
         notes = list(self._recording.notes)
         notes += _policy_notes(sight, recorded, self._move)
+        alive = [row for row in self._evaluated.rows if not row.lacking]
+        if alive and all(row.silent_stage == "raw" for row in alive):
+            notes.append(
+                "no group of this batch has contrast in its raw rewards: replay can tell nothing "
+                "about rewards from it"
+            )
         sizes = recorded.experience.group_sizes
         wanted = {cell.config.gconfig.n_samples for cell in self._space.cells}
         if sizes is not None:
@@ -384,6 +390,15 @@ def _levels(cell: Cell) -> dict[str, str]:
 def _without_turn(turn: Turn) -> Turn:
     """Updates that are the same because replay is blind have no turn to speak of."""
     return replace(turn, turn=None, resize=None)
+
+
+def _by_reason(reasons: dict[str, str | None]) -> list[str]:
+    """Each reason once, with its settings."""
+    gathered: dict[str, list[str]] = {}
+    for key, why in reasons.items():
+        if why is not None:
+            gathered.setdefault(why, []).append(key)
+    return [f"{', '.join(keys)}: {why}" for why, keys in gathered.items()]
 
 
 def _hashable(value: object) -> object:
