@@ -1,0 +1,70 @@
+"""What AReaL refuses at the start, or fails on later: the trainer's own rules, in words."""
+
+from collections.abc import Iterator
+
+from grpo_core.rules import CONFIG_RULES, Rule
+from sweeps.lint.subject import Subject
+from sweeps.lint.types import AREAL_RUN, Check, Hit, LintRule, follows
+
+_ELSEWHERE = frozenset(
+    ["filter-binary-kl", "filter-without-decoupling", "m2-threshold", "reference", "greedy-group"]
+)
+"""Rules that AReaL does not have, or that have a rule of their own here."""
+_OURS = frozenset(["turns"])
+"""Rules about our own tasks."""
+
+_CLAIMS = {
+    "group-size": "Group-level normalization needs groups of at least one row.",
+    "sapo-decoupled": "SAPO has no proximal policy, so it excludes the decoupled loss.",
+    "sapo-temperatures": "SAPO divides by its gate temperatures.",
+    "cispo-bound": "CISPO needs its upper bound, eps_clip_higher.",
+    "cispo-level": "CISPO weighs tokens, so it excludes sequence-level ratios.",
+    "one-loss": "A run has one policy loss.",
+    "filter-bounds": "A filter's lower bound has to lie below its upper bound.",
+    "filter-ratio": "A ratio filter's bounds have to lie on both sides of 1.",
+    "filter-divergence": "A divergence filter's upper bound has to be above 0.",
+    "filter-clamp": "Only an importance weight can be clamped.",
+    "overlong-lengths": "The overlong penalty needs its length and its factor.",
+    "dual-clip": "The dual clip has to lie above 1.",
+    "turns": "Turn-level estimation needs a task with turns.",
+    "lambda-argument": "A per-answer rule for lambda needs its argument.",
+    "reference-in-loss": "A KL term in the loss needs a reference.",
+    "token-limits": "The shortest answer cannot be longer than the longest.",
+    "dynamic-sampling-bounds": "Dynamic sampling needs a gap between its bounds.",
+}
+_OUTCOME = {
+    "refused": "AReaL refuses to start",
+    "fails later": "AReaL starts and fails at the first batch",
+    "accepted": "AReaL accepts it",
+}
+
+
+def _lint_rule(rule: Rule) -> LintRule:
+    return LintRule(
+        id=rule.id,
+        severity="fatal",
+        claim=_CLAIMS[rule.id],
+        evidence=follows(f"{_OUTCOME[rule.areal]}; so does our trainer"),
+        source=AREAL_RUN,
+        check=_check(rule),
+    )
+
+
+def _check(rule: Rule) -> Check:
+    def check(subject: Subject) -> Iterator[Hit]:
+        message = rule.check(subject.config)
+        if message is None or (rule.id in _OURS and subject.dialect != "space"):
+            return
+        what, _, fix = message.rpartition("; ")
+        key = message.partition("=")[0].partition(" ")[0].rstrip(":")
+        yield Hit(key, what, fix, also=_mentioned(message))
+
+    return check
+
+
+def _mentioned(message: str) -> tuple[str, ...]:
+    words = (word.strip(",;:()").partition("=")[0] for word in message.split())
+    return tuple(dict.fromkeys(word for word in words if word.startswith(("actor.", "gconfig."))))
+
+
+RULES = tuple(_lint_rule(rule) for rule in CONFIG_RULES if rule.id not in _ELSEWHERE)
