@@ -14,7 +14,9 @@ from typing import Annotated, Literal
 import typer
 
 from grpo_core.errors import ConfigError, GrpoError
+from sweeps.lint.command import lint_command
 from sweeps.plan import Plan, plan
+from sweeps.replay.command import replay_command
 from sweeps.space import load_space
 from sweeps.storage import find_sweep, open_sweep
 from sweeps.workspace import workspace
@@ -26,6 +28,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Which setting broke my GRPO run? Sweeps of short diagnostic runs, judged one by one.",
 )
+
+app.command("lint")(lint_command)
+app.command("replay")(replay_command)
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 3
 BY_CTRL_C = 130

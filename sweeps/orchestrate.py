@@ -12,7 +12,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import ray
@@ -20,8 +20,11 @@ from ray import tune
 from ray.tune.experiment import Trial
 from typing_extensions import override
 
+from grpo_core.config import TrialConfig
 from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
+from sweeps.causes import explain_stage
+from sweeps.findings import Diagnosis
 from sweeps.plan import TrialSpec
 from sweeps.record import SweepRecord, TrialEnd
 from sweeps.trace import Judge, trace_of
@@ -81,7 +84,7 @@ def run_trials(
     if not todo:
         return
     with _ray(resources):
-        _check_room(resources)
+        require_room(resources, ray.nodes())  # type: ignore[no-untyped-call]
         callback = RecordCallback(record, {spec.id: spec for spec in todo}, listeners)
         tuner = tune.Tuner(
             tune.with_resources(
@@ -187,7 +190,7 @@ def conclude_trial(
     if error is None:
         prompts = spec.config["evaluation"]["prompts"]
         judge = None if initial is None else Judge(initial, prompts, final, prompts)
-        diagnosis = diagnose(trace_of(steps, judge))
+        diagnosis = _with_cause(diagnose(trace_of(steps, judge)), spec)
     else:
         diagnosis = inconclusive(f"the trial failed after {len(steps)} steps: {error}")
     return TrialEnd(
@@ -200,6 +203,16 @@ def conclude_trial(
         kl_reference=looks[-1] if looks else None,
         error=error,
     )
+
+
+def _with_cause(diagnosis: Diagnosis, spec: TrialSpec) -> Diagnosis:
+    """The diagnosis, with what the trial's own settings do at its stage."""
+    if diagnosis.stage is None:
+        return diagnosis
+    cause = explain_stage(diagnosis.stage, TrialConfig.model_validate(spec.config))
+    if cause is None:
+        return diagnosis
+    return replace(diagnosis, message=f"{diagnosis.message}. Here {cause}")
 
 
 def _trial_config(record: SweepRecord, spec: TrialSpec) -> dict[str, Any]:
@@ -215,16 +228,20 @@ def _directory_name(trial: Trial) -> str:
     return _id_of(trial)
 
 
-def _check_room(resources: Resources) -> None:
-    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    nodes = [node["Resources"] for node in alive]
+def require_room(resources: Resources, nodes: list[dict[str, Any]]) -> None:
+    """Make sure that one of Ray's nodes can hold a trial.
+
+    Raises:
+        GrpoError: none can, so that Ray would wait for ever.
+    """
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
     fits = any(
         node.get("CPU", 0) >= resources.cpus_per_trial
         and node.get("GPU", 0) >= resources.gpus_per_trial
-        for node in nodes
+        for node in alive
     )
     if not fits:
-        have = ", ".join(f"{n.get('CPU', 0):g} CPU / {n.get('GPU', 0):g} GPU" for n in nodes)
+        have = ", ".join(f"{n.get('CPU', 0):g} CPU / {n.get('GPU', 0):g} GPU" for n in alive)
         raise GrpoError(
             f"no node has {resources.cpus_per_trial:g} CPU and {resources.gpus_per_trial:g} GPU "
             f"for one trial (nodes: {have}); lower --cpus-per-trial or --gpus-per-trial"

@@ -14,6 +14,7 @@ from sweeps.live import LiveView
 from sweeps.orchestrate import Resources, run_trials
 from sweeps.record import SweepRecord, TrialEnd
 from sweeps.report.tables import render_markdown
+from sweeps.report.waterfall import draw_trial
 from sweeps.report.write import write_report
 from sweeps.results import Results, load_results
 from sweeps.tracking import Mirror, Tracker
@@ -51,7 +52,7 @@ class Session:
 
     def __init__(self, record: SweepRecord, tracker: Tracker, console: Console) -> None:
         self._record, self._console = record, console
-        self._mirror = Mirror(record, tracker)
+        self._mirror = Mirror(record, tracker, illustrate=draw_trial)
 
     def run(self, resources: Resources, hours: float | None) -> Outcome:
         """Run every trial that has not ended, then judge and report the whole sweep."""
