@@ -122,7 +122,9 @@ class MlflowTracker(Tracker):
             calm_environment()
             from mlflow import MlflowClient
 
-            logging.getLogger("alembic").setLevel(logging.WARNING)
+            # Importing MLflow sets its own level; a new database would be announced in ten lines.
+            for chatty in ("alembic", "mlflow"):
+                logging.getLogger(chatty).setLevel(logging.WARNING)
             self._client = MlflowClient(self._uri)
         return self._client
 
