@@ -264,6 +264,8 @@ def _ray(resources: Resources) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(
+                # Without "local" Ray would join any cluster that somebody runs on this machine.
+                address=None if joining else "local",
                 num_cpus=None if joining else _local_cpus(resources),
                 include_dashboard=None if joining else False,
                 log_to_driver=False,
