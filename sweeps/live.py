@@ -57,16 +57,26 @@ class Progress:
         """Trials that have neither ended nor a process."""
         return sum(s.id not in self.ends and s.id not in self.running for s in self.planned)
 
-    def seconds_left(self) -> float | None:
+    def seconds_left(self, now: float) -> float | None:
         """From the steps per second so far; None before there are any."""
         if self.first_start is None or not self.steps_here:
             return None
         steps = sum(self._steps_left(spec) for spec in self.planned if spec.id not in self.ends)
-        return steps * (time.monotonic() - self.first_start) / self.steps_here
+        return steps * (now - self.first_start) / self.steps_here
 
     def _steps_left(self, spec: TrialSpec) -> int:
         latest = self.running.get(spec.id)
         return int(spec.config["total_train_steps"]) - (0 if latest is None else latest.step + 1)
+
+    def rows(self) -> list[str]:
+        """All configurations, or in a large sweep those that move and the latest that ended."""
+        names = {spec.id: spec.configuration for spec in self.header.trials}
+        everything = list(dict.fromkeys(names.values()))
+        if len(everything) <= MOST_ROWS:
+            return everything
+        latest = [names[trial_id] for trial_id in reversed(self.ends)]
+        moving = [names[trial_id] for trial_id in self.running]
+        return list(dict.fromkeys([*moving, *latest, *everything]))[:MOST_ROWS]
 
     def headline(self) -> str:
         """Counts, time, verdicts and the best so far, in one line."""
@@ -75,7 +85,7 @@ class Progress:
         parts += [f"{self.waiting} waiting", _clock(time.monotonic() - self.started)]
         if self.first_start is None and self.waiting:
             parts.append("starting Ray")
-        left = self.seconds_left()
+        left = self.seconds_left(time.monotonic())
         if left is not None and done < len(self.planned):
             parts.append(f"about {_clock(left)} left")
         verdicts = [end.diagnosis.outcome for end in self.ends.values()]
@@ -159,22 +169,11 @@ class LiveView:
         by_name: dict[str, dict[int, TrialSpec]] = {}
         for spec in progress.header.trials:
             by_name.setdefault(spec.configuration, {})[spec.seed] = spec
-        for name in self._shown(by_name):
+        for name in progress.rows():
             specs = by_name[name]
             cells = [self._cell(specs.get(seed)) for seed in seeds]
-            table.add_row(name, *cells, self._symptom(specs))
+            table.add_row(Text(name), *cells, self._symptom(specs))
         return Group(Text(progress.headline()), table)
-
-    def _shown(self, by_name: dict[str, dict[int, TrialSpec]]) -> list[str]:
-        """All configurations, or in a large sweep those that move and the latest that ended."""
-        if len(by_name) <= MOST_ROWS:
-            return list(by_name)
-        moving = [
-            n for n, s in by_name.items() if any(t.id in self._progress.running for t in s.values())
-        ]
-        order = {spec.id: spec.configuration for spec in self._progress.header.trials}
-        latest = [order[trial_id] for trial_id in reversed(self._progress.ends)]
-        return list(dict.fromkeys([*moving, *latest]))[:MOST_ROWS]
 
     def _cell(self, spec: TrialSpec | None) -> Text:
         if spec is None:

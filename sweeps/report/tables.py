@@ -21,11 +21,13 @@ def render_table(results: Results) -> Table:
     for column in COLUMNS:
         table.add_column(column, overflow="fold", no_wrap=column in ("symptom", "stage", "onset"))
     for configuration in results.configurations:
-        cells: list[str | Text] = list(_row(configuration))
-        cells[1] = Text(str(cells[1]), style=STYLES[configuration.verdict.outcome])
-        best = results.recommended is configuration
-        cells[0] = Text(str(cells[0]) + (" ←" if best else ""), style="bold" if best else "")
-        table.add_row(*cells)
+        # As Text, a name in square brackets is no markup.
+        name, verdict, *others = map(Text, _row(configuration))
+        verdict.stylize(STYLES[configuration.verdict.outcome])
+        if results.recommended is configuration:
+            name.append(" ←")
+            name.stylize("bold")
+        table.add_row(name, verdict, *others)
     return table
 
 
