@@ -13,13 +13,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grpo_core.advantages import Steps, gae_tokens
 from grpo_core.config import ActorConfig, NormConfig, TaskConfig, TrialConfig
 from grpo_core.losses import PolicyLoss, policy_loss
-from grpo_core.measure import measure_kl_share
 from grpo_core.metrics import STAGES, StageSignal
+from grpo_core.normalization import normalize
 from grpo_core.pipeline import Experience, PipelineResult, missing_inputs, run_pipeline
 from grpo_core.rewards import accept_groups
-from grpo_core.signal import measure_stages, row_means
+from grpo_core.signal import kl_share, measure_stages, row_means
 
 LOSS_FIELDS = (
     "optimizer",
@@ -44,6 +45,9 @@ PIPELINE_EXTENSIONS = (
     "dynamic_sampling",
 )
 """Fields of `extensions` that act in the pipeline or before it."""
+
+MOST_KEPT = 64
+"""KL parts that are kept for the next configuration."""
 
 _PLAIN_ACTOR = ActorConfig()
 
@@ -112,14 +116,24 @@ class _Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
-    """Everything up to the loss, the same for all configurations that differ behind it."""
+class _Raw:
+    """Everything up to `adv_norm`, the same for all configurations that differ from it on."""
 
     prepared: _Prepared
     result: PipelineResult
     stages: dict[str, StageSignal]
     kl_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Everything up to the loss, the same for all configurations that differ behind it."""
+
+    raw: _Raw
+    result: PipelineResult
+    stages: dict[str, StageSignal]
     advantage_max: float
+    nonfinite: str | None
 
 
 class Replayer:
@@ -146,8 +160,9 @@ class Replayer:
             policy = policy + move * torch.randn(policy.shape, generator=noise)
         mask = recorded.experience.loss_mask
         self.policy: Float[Tensor, "B T"] = torch.where(mask, policy, 0.0)
-        self._key: object = None
-        self._shared: _Shared | None = None
+        self._raw: tuple[object, _Raw] | None = None
+        self._shared: tuple[object, _Shared] | None = None
+        self._kl: dict[object, Tensor] = {}
 
     def evaluate(self, config: TrialConfig) -> Replayed:
         """Replay one configuration.
@@ -155,41 +170,92 @@ class Replayer:
         Raises:
             ConfigError: The batch lacks what the configuration needs; see `lacking`.
         """  # noqa: DOC502 - raised by run_pipeline
-        key = pipeline_key(config)
-        if self._shared is None or key != self._key:
-            self._shared, self._key = self._run_pipeline(config), key
-        shared = self._shared
-        weights, outcome = loss_weights(shared.result, shared.prepared.policy, config)
+        shared = self._share(config)
+        prepared = shared.raw.prepared
+        weights, outcome = loss_weights(shared.result, prepared.policy, config)
         whole = torch.zeros_like(self.policy)
-        whole[shared.prepared.rows] = weights
+        whole[prepared.rows] = weights
         trained = int(outcome.mask.sum())
         clipped = int((outcome.clip_mask & outcome.mask).sum())
+        finite = bool(torch.isfinite(weights).all())
         return Replayed(
             weights=whole,
             stages=shared.stages,
             advantage_max=shared.advantage_max,
-            advantage_bound=advantage_bound(shared.prepared.experience, config.actor),
+            advantage_bound=advantage_bound(prepared.experience, config.actor),
             clip_share=clipped / trained if trained else 0.0,
-            kl_share=shared.kl_share,
-            nonfinite=_first_nonfinite(shared.result, whole),
+            kl_share=shared.raw.kl_share,
+            nonfinite=shared.nonfinite or (None if finite else "loss"),
         )
 
-    def _run_pipeline(self, config: TrialConfig) -> _Shared:
+    def _share(self, config: TrialConfig) -> _Shared:
+        key = pipeline_key(config)
+        if self._shared is None or self._shared[0] != key:
+            self._shared = (key, _normalize(self._run_raw(config), config))
+        return self._shared[1]
+
+    def _run_raw(self, config: TrialConfig) -> _Raw:
+        """The pipeline without `adv_norm`."""
+        key = raw_key(config)
+        if self._raw is not None and self._raw[0] == key:
+            return self._raw[1]
         prepared = _prepare(self.recorded, self.policy, config)
         result = run_pipeline(
             prepared.experience,
-            config.actor,
+            config.actor.model_copy(update={"adv_norm": None}),
             extensions=config.extensions,
             areal_compat=config.areal_compat,
         )
-        advantages = result.advantages[result.counted_mask].abs()
-        return _Shared(
-            prepared=prepared,
-            result=result,
-            stages=_measure(result, prepared),
-            kl_share=measure_kl_share(result, config.actor),
-            advantage_max=advantages.max().item() if len(advantages) else 0.0,
+        share = kl_share(
+            self._kl_returns(result, config.actor), result.raw_advantages, result.counted_mask
         )
+        raw = _Raw(prepared, result, _measure(_stages(result), prepared), share)
+        self._raw = (key, raw)
+        return raw
+
+    def _kl_returns(self, result: PipelineResult, actor: ActorConfig) -> Tensor:
+        """The KL part of the returns; many configurations share it, and its recursion is slow."""
+        gae_lambda = actor.gae_lambda if isinstance(actor.gae_lambda, float) else result.gae_lambda
+        if actor.kl_ctl == 0:
+            return result.kl_rewards
+        key = (
+            result.kl_rewards.numpy().tobytes(),
+            result.counted_mask.numpy().tobytes(),
+            actor.discount,
+            actor.gae_lambda,
+            actor.gae_lambda_kwargs,
+        )
+        if key not in self._kl:
+            if len(self._kl) >= MOST_KEPT:
+                self._kl.clear()
+            steps = Steps(rewards=result.kl_rewards, mask=result.counted_mask)
+            estimate = gae_tokens(steps, discount=actor.discount, gae_lambda=gae_lambda)
+            self._kl[key] = estimate.advantages
+        return self._kl[key]
+
+
+def _normalize(raw: _Raw, config: TrialConfig) -> _Shared:
+    """Apply `adv_norm`, as `estimate_advantages` does."""
+    norm, result, stages = config.actor.adv_norm, raw.result, raw.stages
+    if norm is not None:
+        advantages = normalize(
+            result.raw_advantages,
+            norm,
+            mask=result.counted_mask,
+            group_sizes=raw.prepared.experience.group_sizes,
+            areal_compat=config.areal_compat,
+        )
+        result = replace(result, advantages=advantages)
+        last = {"advantage": row_means(advantages, result.counted_mask)}
+        stages = stages | _measure(last, raw.prepared)
+    trained = result.advantages[result.counted_mask].abs()
+    return _Shared(
+        raw=raw,
+        result=result,
+        stages=stages,
+        advantage_max=trained.max().item() if len(trained) else 0.0,
+        nonfinite=_first_nonfinite(result),
+    )
 
 
 def loss_weights(
@@ -232,6 +298,12 @@ def pipeline_key(config: TrialConfig) -> object:
         config.critic is None,
         tuple(getattr(extensions, name) for name in PIPELINE_EXTENSIONS),
     )
+
+
+def raw_key(config: TrialConfig) -> object:
+    """Equal for configurations that differ only from `adv_norm` on; hashable."""
+    actor = config.actor.model_copy(update={"adv_norm": None})
+    return pipeline_key(config.model_copy(update={"actor": actor}))
 
 
 def weights_key(config: TrialConfig) -> object:
@@ -311,21 +383,20 @@ def advantage_bound(experience: Experience, actor: ActorConfig) -> float:
     Returns:
         The bound, in units of the advantage.
     """
-    norm = actor.adv_norm
-    if norm is not None and norm.std_level is not None:
-        tokens = experience.loss_mask.sum(1)
-        return _spread_bound(norm, _largest(tokens, experience.group_sizes, norm))
     bound = actor.reward_clip
-    rewards = actor.reward_norm
-    if rewards is not None and rewards.std_level is not None:
-        answers = torch.ones_like(experience.lengths)
-        bound = _spread_bound(rewards, _largest(answers, experience.group_sizes, rewards))
-    elif rewards is not None and rewards.mean_level is not None:
-        bound = 2 * bound
-    return 2 * bound if norm is not None and norm.mean_level is not None else bound
+    counts = {"reward_norm": torch.ones_like(experience.lengths)}
+    counts["adv_norm"] = experience.loss_mask.sum(1)
+    for name, count in counts.items():
+        norm: NormConfig | None = getattr(actor, name)
+        if norm is not None:
+            bound = _norm_bound(norm, bound, _largest(count, experience.group_sizes, norm))
+    return bound
 
 
-def _spread_bound(norm: NormConfig, count: int) -> float:
+def _norm_bound(norm: NormConfig, before: float, count: int) -> float:
+    """The bound behind a norm; an unbiased spread of one value is taken as 1."""
+    if norm.std_level is None or (norm.std_unbiased and count < 2):
+        return before if norm.mean_level is None else 2 * before
     centred = norm.mean_level == norm.std_level and not norm.mean_leave1out
     if centred and norm.std_unbiased:
         return max((count - 1) / math.sqrt(count), 1.0)
@@ -380,10 +451,10 @@ def _prepare(recorded: Recorded, policy: Float[Tensor, "B T"], config: TrialConf
     return _Prepared(kept, passed, policy[rows], rows)
 
 
-def _measure(result: PipelineResult, prepared: _Prepared) -> dict[str, StageSignal]:
-    """The reward signal behind every stage; fidelity is None where no strict check was recorded."""
+def _stages(result: PipelineResult) -> dict[str, Float[Tensor, " B"]]:
+    """One value per answer behind every stage; token-level stages count with the mean."""
     mask = result.counted_mask
-    values = {
+    return {
         "raw": result.rewards,
         "penalty": result.penalized,
         "scaled": result.scaled,
@@ -393,15 +464,18 @@ def _measure(result: PipelineResult, prepared: _Prepared) -> dict[str, StageSign
         "returns": row_means(result.raw_advantages, mask),
         "advantage": row_means(result.advantages, mask),
     }
-    rows = len(result.rewards)
+
+
+def _measure(values: dict[str, Float[Tensor, " B"]], prepared: _Prepared) -> dict[str, StageSignal]:
+    """The reward signal in each; fidelity is None where no strict check was recorded."""
+    rows, sizes = len(prepared.rows), prepared.experience.group_sizes
     passed = prepared.passed
     if passed is None:
         passed = torch.zeros(rows, dtype=torch.bool)
-    sizes = prepared.experience.group_sizes
     return measure_stages(values, passed, torch.tensor([rows]) if sizes is None else sizes)
 
 
-def _first_nonfinite(result: PipelineResult, weights: Float[Tensor, "B T"]) -> str | None:
+def _first_nonfinite(result: PipelineResult) -> str | None:
     mask = result.counted_mask
     stages = {
         "raw": result.rewards,
@@ -411,6 +485,5 @@ def _first_nonfinite(result: PipelineResult, weights: Float[Tensor, "B T"]) -> s
         "normalized": result.normalized,
         "returns": result.raw_advantages[mask],
         "advantage": result.advantages[mask],
-        "loss": weights,
     }
     return next((name for name, x in stages.items() if not bool(torch.isfinite(x).all())), None)

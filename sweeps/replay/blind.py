@@ -5,6 +5,7 @@ the loss weights of one batch tell all of it.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 from grpo_core.config import TrialConfig
 from grpo_core.replay import Recorded, Replayer, reward_map, splits_groups
@@ -145,5 +146,6 @@ def _given(key: str, config: TrialConfig, recorded: Recorded) -> str | None:
     return NEVER["task"] if reward_map(recorded.task, config.task) is None else None
 
 
+@cache
 def _under(key: str, prefixes: tuple[str, ...]) -> bool:
     return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from grpo_core.config import TrialConfig
 from grpo_core.errors import ConfigError
-from grpo_core.replay import Recorded, Replayed, Replayer, lacking, pipeline_key, weights_key
+from grpo_core.replay import (
+    Recorded,
+    Replayed,
+    Replayer,
+    lacking,
+    pipeline_key,
+    raw_key,
+    weights_key,
+)
 from sweeps.replay.inert import ALWAYS, canonical
 
 Weights = NDArray[np.float32]
@@ -58,6 +66,8 @@ class Measured:
 class Evaluated:
     """Every cell's update."""
 
+    configs: tuple[TrialConfig, ...]
+    """The cells, inert settings at their defaults."""
     row_of: tuple[int, ...]
     """Cell -> row; cells with the same row have the same update by construction."""
     rows: tuple[Measured, ...]
@@ -100,7 +110,8 @@ def evaluate(
     distinct: dict[object, int] = {}
     ordered: list[TrialConfig] = []
     row_of = []
-    for config in (canonical(config, ALWAYS) for config in configs):
+    plain = tuple(canonical(config, ALWAYS) for config in configs)
+    for config in plain:
         key = weights_key(config)
         if key not in distinct:
             distinct[key] = len(ordered)
@@ -119,7 +130,8 @@ def evaluate(
     measured: dict[int, Measured] = {}
     for results in _results(job, _chunks(ordered), processes):
         measured |= results
-    return Evaluated(tuple(row_of), tuple(measured[i] for i in range(len(ordered))), weights)
+    numbers = tuple(measured[i] for i in range(len(ordered)))
+    return Evaluated(plain, tuple(row_of), numbers, weights)
 
 
 def build_replayer(recorded: Recorded, move: float) -> Replayer:
@@ -148,14 +160,16 @@ _Chunk = list[tuple[int, TrialConfig]]
 
 def _chunks(configs: list[TrialConfig]) -> list[_Chunk]:
     """Rows with the same pipeline next to each other, in portions."""
-    neighbours: dict[object, _Chunk] = {}
+    families: dict[object, dict[object, _Chunk]] = {}
     for row, config in enumerate(configs):
-        neighbours.setdefault(pipeline_key(config), []).append((row, config))
+        family = families.setdefault(raw_key(config), {})
+        family.setdefault(pipeline_key(config), []).append((row, config))
     portions: list[_Chunk] = [[]]
-    for same in neighbours.values():
-        if len(portions[-1]) >= CHUNK:
-            portions.append([])
-        portions[-1] += same
+    for family in families.values():
+        for same in family.values():
+            if len(portions[-1]) >= CHUNK:
+                portions.append([])
+            portions[-1] += same
     return portions
 
 

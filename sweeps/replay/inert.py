@@ -5,6 +5,7 @@ Two configurations with the same canonical form train the same policy, bit for b
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -57,7 +58,9 @@ def canonical(config: TrialConfig, rules: tuple[Inert, ...]) -> TrialConfig:
     for rule in rules:
         if rule.condition(config):
             for key in rule.keys:
-                config = with_value(config, key, _default(key))
+                default = _default(key)
+                if plain_value(config, key) not in (None, default):
+                    config = with_value(config, key, default)
     return config
 
 
@@ -84,6 +87,7 @@ def one_fresh_update(config: TrialConfig) -> bool:
     )
 
 
+@cache
 def _default(key: str) -> object:
     section, _, name = key.rpartition(".")
     if section.endswith("_norm"):

@@ -26,7 +26,7 @@ from sweeps.replay.compare import (
 )
 from sweeps.replay.dead import prove_dead
 from sweeps.replay.evaluate import Evaluated, Measured, build_replayer, evaluate
-from sweeps.replay.inert import ALWAYS, canonical, plain_value
+from sweeps.replay.inert import plain_value
 from sweeps.replay.recording import Recording
 from sweeps.space import Cell, Space
 from sweeps.stages import STAGE_SETTINGS
@@ -175,7 +175,7 @@ class _Judge:
         self._move = move
         self._sight = Sight.of(build_replayer(recording.recorded, move))
         self._keys = sorted({key for axis in space.axes for key in axis.keys})
-        self._canonical = [canonical(cell.config, ALWAYS) for cell in space.cells]
+        self._canonical = evaluated.configs
         self._names = [configuration_name(space.axes, cell) for cell in space.cells]
 
     def conclude(self, *, based: bool) -> Outcome:
@@ -188,8 +188,7 @@ class _Judge:
         cosines, sizes = cosines_to(base, rows, evaluated.weights)
         equal = group_equal(rows, evaluated.weights)
         heads, twins = self._repeats([equal[row] for row in row_of[: len(space.cells)]])
-        reference = space.base if usable and space.base is not None else None
-        against = self._canonical[row_of.index(base)] if reference is None else reference
+        against = self._canonical[-1 if usable else row_of.index(base)]
         cells = tuple(
             self._cell(i, against, (heads[i], twins[i]), (cosines[row_of[i]], sizes[row_of[i]]))
             for i in range(len(space.cells))
@@ -253,7 +252,7 @@ class _Judge:
         verdict, reason = _judge(measured, proof)
         twinned = twin != cell
         similar = head != cell and not twinned
-        other = self._canonical[head] if similar else canonical(against, ALWAYS)
+        other = self._canonical[head] if similar else against
         return CellOutcome(
             name=self._names[cell],
             levels=_levels(self._space.cells[cell]),
