@@ -133,6 +133,11 @@ def _doubt(trace: Trace, curve: LearningCurve) -> str:
         return f"the pass rate is not finite from step {int(curve.series.steps[broken[0]])} on"
     if len(trace) < LEAST_STEPS:
         return f"only {len(trace)} steps; wanted {LEAST_STEPS} or more"
+    if curve.late.mean >= CONVERGED > curve.end.mean:
+        return (
+            f"the last look at the policy gives {curve.end.mean:.2f}, its last quarter of training "
+            f"{curve.late.mean:.2f}: a dip, the beginning of a fall, or another way of sampling"
+        )
     return (
         f"the pass rate went from {curve.start.mean:.2f} to {curve.end.mean:.2f}, and its noise "
         "hides whether it is still rising: run longer, or more seeds"
@@ -150,8 +155,14 @@ def _healthy_state(trace: Trace, curve: LearningCurve) -> State | None:
 
 
 def _healthy(state: State, curve: LearningCurve, missing: tuple[str, ...]) -> Diagnosis:
+    reached = f"reached {curve.end.mean:.2f} (threshold {CONVERGED}) and holds it"
+    if curve.end.mean < CONVERGED:
+        reached = (
+            f"held {curve.late.mean:.2f} over the last quarter (threshold {CONVERGED}), "
+            f"{curve.end.mean:.2f} at the last look"
+        )
     words = {
-        "converged": f"reached {curve.end.mean:.2f} (threshold {CONVERGED}) and holds it",
+        "converged": reached,
         "saturated": f"reached {curve.end.mean:.2f}; nearly every group passes, no signal is left",
         "improving": f"is at {curve.end.mean:.2f} and still rising",
     }

@@ -24,6 +24,23 @@ def test_a_run_that_arrives_and_stays_has_converged() -> None:
     assert diagnosis.confidence == 0.95
 
 
+def test_a_small_dip_of_the_last_look_is_said_and_costs_no_verdict() -> None:
+    diagnosis = diagnose(make_trace([0.3] * 10 + [0.9] * 30, judge=(0.3, 0.75)))
+    assert (diagnosis.outcome, diagnosis.state) == ("healthy", "converged")
+    assert diagnosis.message == (
+        "the pass rate began at 0.30, held 0.90 over the last quarter (threshold 0.8), 0.75 at the "
+        "last look"
+    )
+
+
+def test_a_deep_dip_of_the_last_look_is_neither_healthy_nor_sick() -> None:
+    diagnosis = diagnose(make_trace([0.3] * 10 + [0.9] * 30, judge=(0.3, 0.55)))
+    assert diagnosis.outcome == "inconclusive"
+    assert "the last look at the policy gives 0.55, its last quarter of training 0.90" in (
+        diagnosis.message
+    )
+
+
 def test_a_run_whose_groups_all_pass_is_saturated_not_silent() -> None:
     silent = from_stage("raw", "silent", 0.97)
     diagnosis = diagnose(make_trace([0.98] * 30, silent, judge=(0.9, 0.98)))
