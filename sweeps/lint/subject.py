@@ -60,6 +60,8 @@ class Subject:
     """Settings that the file gives, under AReaL's names."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """AReaL's name -> the file's own name, where they differ."""
+    originals: Mapping[str, Any] = field(default_factory=dict)
+    """AReaL's name -> the value under the file's own name, or that trainer's default."""
     lines: Mapping[str, int] = field(default_factory=dict)
     """AReaL's name -> line, from 1."""
     other: Mapping[str, Any] = field(default_factory=dict)
@@ -112,9 +114,11 @@ class Subject:
     def show(self, key: str) -> str:
         """A setting with its value, and whose default it is where the file does not give it."""
         value = self.value(key)
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        original = self.originals.get(key, value)
         default = "" if self.gives(key) else f" ({self.trainer}'s default)"
-        return f"{self.name(key)}={text}{default}"
+        same = original == value and isinstance(original, bool) == isinstance(value, bool)
+        translated = "" if same else f" (for AReaL {key}={_text(value)})"
+        return f"{self.name(key)}={_text(original)}{default}{translated}"
 
     def gives(self, key: str) -> bool:
         """The file gives the setting, or something inside it."""
@@ -179,3 +183,7 @@ class Subject:
         if actor.use_decoupled_loss:
             return actor.prox_logp_method in {"recompute", "metrics", "reuse_train_logp"}
         return self.staleness == 0 or actor.recompute_logprob
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -96,7 +96,9 @@ def follows(text: str) -> Evidence:
     return Evidence("arithmetic", text)
 
 
-OWN_RUNS = "own runs: embedded policy, 12 x 8 answers, 40 steps, 3 seeds"
+OWN_RUNS = "own prototype of the embedded trainer, 12 x 8 answers, 40 steps, 3 seeds"
+CLAIMS = "this trainer, tests/integration/test_lint_claims.py"
+"""A test runs the claim again: the flagged configuration against the one put right."""
 AREAL_RUN = "AReaL cbff54d64, observed by running its functions"
 AREAL_READ = "AReaL cbff54d64, read"
 TOY = "own numpy toy, 16 x 8 answers, 150 steps, 3 seeds"

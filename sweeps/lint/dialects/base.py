@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.keys import KEYS
 from sweeps.lint.settings import build_settings
 from sweeps.lint.subject import Dialect, InvalidValue, Subject
 
@@ -36,6 +35,10 @@ class Translation:
     """Their values, in that order, as AReaL settings; KeyError for a choice that has none."""
     note: str = ""
     """Where the meaning differs."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """AReaL key -> which of `names` decides it, where it is not the leading one."""
+    decides: tuple[str, ...] = ()
+    """AReaL sections that are not known when the value has no counterpart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Translated:
     settings: Values = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
     labels: dict[str, str] = field(default_factory=dict)
+    originals: Values = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     invalid: list[InvalidValue] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)
@@ -87,6 +91,7 @@ def translate(
         dialect=dialect,
         written=frozenset(result.written),
         labels=result.labels,
+        originals=result.originals,
         lines=result.lines | {f"theirs.{key}": line for key, line in source.lines.items()},
         other=dict(source.values),
         invalid=(*result.invalid, *settings.invalid),
@@ -102,35 +107,38 @@ def _is_known(key: str, known: frozenset[str]) -> bool:
 
 def _apply(row: Translation, source: Source, result: Translated) -> None:
     given = [name for name in row.names if name in source.values]
-    lead = given[0] if given else row.names[0]
+    settings = _converted(row, source, result)
+    for key, value in settings.items():
+        name = row.labels.get(key, given[0] if given else row.names[0])
+        result.settings[key] = value
+        result.labels[key] = name
+        result.originals[key] = source.values.get(name, row.defaults[row.names.index(name)])
+        if given:
+            result.written.add(key)
+            result.lines[key] = source.lines.get(name, source.lines.get(given[0], 1))
+    if any(name in source.unresolved for name in row.names):
+        result.unread.update(settings)
+
+
+def _converted(row: Translation, source: Source, result: Translated) -> Values:
+    """A row's settings; the other trainer's defaults where its values cannot be read."""
     values = [
         source.values.get(name, default)
         for name, default in zip(row.names, row.defaults, strict=True)
     ]
-    problem = None
-    foreign = False
     try:
-        settings = row.convert(*values)
+        return row.convert(*values)
     except KeyError:
-        settings, foreign = row.convert(*row.defaults), True
-        result.foreign.extend(given)
+        problem = None
     except (TypeError, ValueError, ZeroDivisionError, AttributeError):
-        settings = row.convert(*row.defaults)
+        problem = "not a value that it takes"
+    given = [name for name in row.names if name in source.values]
+    settings = row.convert(*row.defaults)
+    result.unread.update(settings, row.decides)
+    if problem is None:
+        result.foreign.extend(given)
+    else:
         shown = ", ".join(f"{name}={source.values[name]!r}" for name in given)
-        problem = f"{shown}: not a value that it takes"
-    for key, value in settings.items():
-        result.settings[key] = value
-        result.labels[key] = lead
-        if given:
-            result.written.add(key)
-            result.lines[key] = source.lines.get(lead, 1)
-    if problem is not None:
-        result.invalid.append(InvalidValue(next(iter(settings), lead), problem))
-    if foreign or problem is not None or any(name in source.unresolved for name in row.names):
-        result.unread.update(settings)
-
-
-def assert_targets(table: tuple[Translation, ...]) -> list[str]:
-    """AReaL keys that a table produces from defaults and that do not exist: none, in a test."""
-    produced = {key for row in table for key in row.convert(*row.defaults)}
-    return sorted(key for key in produced if key not in KEYS)
+        key = next(iter(settings), given[0])
+        result.invalid.append(InvalidValue(key, f"{shown}: {problem}"))
+    return settings

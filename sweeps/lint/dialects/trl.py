@@ -119,11 +119,14 @@ TRL_FIELDS: tuple[Translation, ...] = (
         ("dapo", 0.2, None),
         _loss,
         "cispo caps the weight at epsilon_high itself, AReaL at 1 + eps_clip_higher",
+        decides=("actor.use_cispo_loss", "actor.use_sapo_loss", "actor.eps_clip"),
     ),
     Translation(
         ("epsilon", "loss_type", "epsilon_high"),
         (0.2, "dapo", None),
         lambda e, kind, high: _clip(kind, e, high),
+        "",
+        {"actor.eps_clip_higher": "epsilon_high"},
     ),
     Translation(
         ("scale_rewards",),

@@ -103,6 +103,19 @@ def _overlong(on: object, length: int, factor: float) -> Values:
     }
 
 
+def _overlong_row(section: str) -> Translation:
+    return Translation(
+        (f"{section}.enable", f"{section}.len", f"{section}.penalty_factor"),
+        (False, 0, 0.0),
+        _overlong,
+        "the penalty's limit is data.max_response_length",
+        {
+            "actor.overlong_tokens": f"{section}.len",
+            "actor.overlong_penalty_factor": f"{section}.penalty_factor",
+        },
+    )
+
+
 def _filter(on: object) -> Values:
     return {"extensions.dynamic_sampling": {"contrast": True}} if on else {}
 
@@ -125,7 +138,10 @@ def _critic(on: object) -> Values:
 
 VERL_FIELDS: tuple[Translation, ...] = (
     Translation(
-        ("algorithm.adv_estimator", "algorithm.norm_adv_by_std_in_grpo"), ("gae", True), _estimator
+        ("algorithm.adv_estimator", "algorithm.norm_adv_by_std_in_grpo"),
+        ("gae", True),
+        _estimator,
+        decides=("actor.reward_norm", "actor.adv_norm", "critic"),
     ),
     Translation(("critic.enable",), (None,), _critic),
     Translation(
@@ -139,6 +155,7 @@ VERL_FIELDS: tuple[Translation, ...] = (
         (0.2, 0.2),
         _upper_clip,
         "clip_ratio itself is not read while these two have a value, and they have by default",
+        {"actor.eps_clip_higher": f"{ACTOR}.clip_ratio_high"},
     ),
     Translation((f"{ACTOR}.clip_ratio_c",), (3.0,), same("actor.c_clip")),
     Translation(
@@ -152,12 +169,20 @@ VERL_FIELDS: tuple[Translation, ...] = (
         (False, 0.001, "kl"),
         _kl_reward,
         "as AReaL's kl_ctl: a per-token reward",
+        {
+            "actor.kl_ctl": "algorithm.kl_ctrl.kl_coef",
+            "actor.kl_estimator": "algorithm.kl_penalty",
+        },
     ),
     Translation(
         (f"{ACTOR}.use_kl_loss", f"{ACTOR}.kl_loss_coef", f"{ACTOR}.kl_loss_type"),
         (False, 0.001, "low_var_kl"),
         _kl_loss,
         "a term of the loss",
+        {
+            "extensions.kl_loss_coef": f"{ACTOR}.kl_loss_coef",
+            "extensions.kl_loss_estimator": f"{ACTOR}.kl_loss_type",
+        },
     ),
     Translation((f"{ACTOR}.optim.lr",), (1e-6,), same("actor.optimizer.lr")),
     Translation((f"{ACTOR}.optim.weight_decay",), (0.01,), same("actor.optimizer.weight_decay")),
@@ -177,28 +202,12 @@ VERL_FIELDS: tuple[Translation, ...] = (
     Translation(("algorithm.gamma",), (1.0,), same("actor.discount")),
     Translation(("algorithm.lam",), (1.0,), same("actor.gae_lambda")),
     Translation(("algorithm.filter_groups.enable",), (False,), _filter),
-    Translation(
-        (
-            "reward_model.overlong_buffer.enable",
-            "reward_model.overlong_buffer.len",
-            "reward_model.overlong_buffer.penalty_factor",
-        ),
-        (False, 0, 0.0),
-        _overlong,
-    ),
-    Translation(
-        (
-            "reward_model.reward_kwargs.overlong_buffer_cfg.enable",
-            "reward_model.reward_kwargs.overlong_buffer_cfg.len",
-            "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor",
-        ),
-        (False, 0, 0.0),
-        _overlong,
-    ),
+    _overlong_row("reward_model.overlong_buffer"),
+    _overlong_row("reward_model.reward_kwargs.overlong_buffer_cfg"),
 )
 """verl's keys with a counterpart."""
 
-_FIXED: Values = {"ref": {}, "actor.max_new_tokens": 512}
+_REFERENCE: Values = {"ref": {}}
 """verl loads its reference whenever a KL term is on."""
 
 VERL_OTHER = frozenset(
@@ -321,7 +330,7 @@ VERL_ROLLOUT_OTHER = frozenset(
 )
 
 _KNOWN = VERL_OTHER | VERL_ACTOR_OTHER | VERL_ROLLOUT_OTHER
-_BASE = (Translation(("actor_rollout_ref.ref",), (None,), lambda _: dict(_FIXED)),)
+_BASE = (Translation(("actor_rollout_ref.ref",), (None,), lambda _: dict(_REFERENCE)),)
 
 
 def read_verl(source: Source) -> Subject:

@@ -65,8 +65,8 @@ def verl_clip_ratio_shadowed(subject: Subject) -> Iterator[Hit]:
     if missing and given != 0.2:
         yield Hit(
             f"theirs.{_ACTOR}.clip_ratio",
-            f"{_ACTOR}.clip_ratio={given}: {' and '.join(missing)} have the default 0.2 and are read "
-            "in its place",
+            f"{_ACTOR}.clip_ratio={given}: {' and '.join(missing)} have the default 0.2 and are "
+            "read in its place",
             f"set {split[0]} and {split[1]}",
         )
 
