@@ -85,8 +85,8 @@ class LearningCurve:
 
     @property
     def stuck(self) -> bool:
-        """It ended below the ceiling and shows no rise any more."""
-        return self.end.mean < CONVERGED and not self.rising and not self.arrived
+        """Its end and its last quarter are below the ceiling, and it shows no rise any more."""
+        return max(self.end.mean, self.late.mean) < CONVERGED and not self.rising
 
     @property
     def top(self) -> float:
@@ -143,7 +143,7 @@ def _rises(series: Series, half: Series, late: Estimate, noise: Noise) -> bool:
     """Generous on purpose: a rising curve must never be called a plateau.
 
     A trend over the second half, a last quarter above the third, or, for slow risers, a trend over
-    the whole run that the last quarter goes on with.
+    the whole run that the last quarter goes on with, by half of a line's rise at least.
     """
     third = window_mean(half.first(0.5).values, noise)
     if kendall_trend(half.values) < 0.05:
@@ -151,5 +151,5 @@ def _rises(series: Series, half: Series, late: Estimate, noise: Noise) -> bool:
     if difference_is_significant(late, third, least=0.0, level=0.05):
         return True
     gained = slope_of(series.values).mean * len(series)
-    goes_on = late.mean >= third.mean and gained >= RISE
-    return goes_on and kendall_trend(series.values) < 0.01
+    goes_on = late.mean - third.mean >= 0.5 * gained / 4
+    return gained >= RISE and goes_on and kendall_trend(series.values) < 0.01

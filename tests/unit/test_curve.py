@@ -78,9 +78,17 @@ def test_a_slow_steady_rise_is_rising(seed: int) -> None:
     assert learning_curve(make_trace(sampled(np.linspace(0.3, 0.5, 60), seed))).rising
 
 
-def test_a_rise_that_ended_long_ago_is_not_rising() -> None:
-    passed = [0.3, 0.4, 0.5, 0.55] + [0.55] * 56
+@pytest.mark.parametrize("steps", [4, 10, 20])
+def test_a_rise_that_ended_long_ago_is_not_rising(steps: int) -> None:
+    passed = [*np.linspace(0.3, 0.55, steps), *[0.55] * (60 - steps)]
     assert not learning_curve(make_trace(passed)).rising
+
+
+def test_a_policy_that_held_the_ceiling_has_arrived_although_its_last_look_dips() -> None:
+    passed = [0.3] * 10 + [0.9] * 30
+    assert learning_curve(make_trace(passed, judge=(0.3, 0.71))).arrived
+    assert not learning_curve(make_trace(passed, judge=(0.3, 0.69))).arrived
+    assert not learning_curve(make_trace(passed, judge=(0.3, 0.69))).stuck
 
 
 def test_a_rise_that_turned_into_a_fall_is_not_rising() -> None:
