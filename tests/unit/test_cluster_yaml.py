@@ -92,6 +92,17 @@ def test_every_node_has_the_token_and_asks_for_it(provider: str) -> None:
     assert len(start_commands(config)) == 2
 
 
+def test_workers_of_ones_own_machines_are_started_by_the_autoscaler_that_can() -> None:
+    head, _ = start_commands(load("local"))
+    assert "RAY_enable_autoscaler_v2=0" in head
+
+
+def test_ray_is_in_the_path_of_the_shell_that_ray_down_uses() -> None:
+    commands = [command for command in load("local")["setup_commands"] if "~/.bashrc" in command]
+    assert len(commands) == 1
+    assert "PATH=~/grpo-env/bin:$PATH" in commands[0]
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_dashboard_is_on_loopback(provider: str) -> None:
     hosts = re.findall(r"--dashboard-host=(\S+)", " ".join(start_commands(load(provider))))
