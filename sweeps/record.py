@@ -6,18 +6,24 @@
     STORAGE/SWEEP/checkpoints/ID/    a running trial's checkpoint, written by its worker
     STORAGE/SWEEP/tune/              Ray Tune's own state, never read
     STORAGE/SWEEP/report/            tables and figures
+    STORAGE/SWEEP/figures/ID/        a trial's own figures
+    STORAGE/SWEEP/driver.lock        held by the one driver
+    STORAGE/SWEEP/mirror.json, summary.json   where and what MLflow shows
 
 Everything else (MLflow, tables, verdicts) is derived from it and can be made again. A line that was
 cut by a crash is dropped when the file is next opened; the trial then delivers those steps again.
 """
 
+import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
@@ -130,6 +136,28 @@ class SweepRecord:
         header = self.header()
         left_out = set(header.not_run)
         return [s for s in header.trials if s.id not in left_out and self.end(s.id) is None]
+
+    @contextlib.contextmanager
+    def sole_driver(self) -> Iterator[None]:
+        """Keep other drivers off this sweep: two of them would record every step twice.
+
+        The system releases the lock when its holder is killed.
+
+        Raises:
+            GrpoError: another process has it.
+        """
+        lock = FileLock(self.folder / "driver.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as held:
+            raise GrpoError(
+                f"sweep {self.folder.name!r} is being run by another process; a Ray job goes on "
+                "when its follower is interrupted: `ray job list` shows it, `ray job stop ID` ends it"
+            ) from held
+        try:
+            yield
+        finally:
+            lock.release()
 
     def append_steps(self, trial_id: str, steps: Iterable[StepMetrics]) -> int:
         """Add the steps that are not recorded yet; how many those were.

@@ -55,7 +55,15 @@ class Session:
         self._mirror = Mirror(record, tracker, illustrate=draw_trial)
 
     def run(self, resources: Resources, hours: float | None) -> Outcome:
-        """Run every trial that has not ended, then judge and report the whole sweep."""
+        """Run every trial that has not ended, then judge and report the whole sweep.
+
+        Raises:
+            GrpoError: another process runs this sweep.
+        """  # noqa: DOC502 - raised by the record
+        with self._record.sole_driver():
+            return self._run(resources, hours)
+
+    def _run(self, resources: Resources, hours: float | None) -> Outcome:
         interrupted = self._run_trials(resources, hours)
         results = load_results(self._record)
         folder = write_report(self._record, results)
