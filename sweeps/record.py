@@ -152,7 +152,8 @@ class SweepRecord:
         except Timeout as held:
             raise GrpoError(
                 f"sweep {self.folder.name!r} is being run by another process; a Ray job goes on "
-                "when its follower is interrupted: `ray job list` shows it, `ray job stop ID` ends it"
+                "when its follower is interrupted: `ray job list` shows it, `ray job stop ID` "
+                "ends it"
             ) from held
         try:
             yield
