@@ -278,8 +278,8 @@ ROWS = [
         areal({"ref": {}, "actor.kl_ctl": 0.1}),
     ),
     # ratio
-    Row("clip-range-empty", areal({"actor.eps_clip": 0.0}), areal({})),
-    Row("clip-range-empty", areal({"actor.eps_clip": -0.2}), areal({})),
+    Row("clip-range-zero", areal({"actor.eps_clip": 0.0}), areal({})),
+    Row("clip-range-negative", areal({"actor.eps_clip": -0.2}), areal({"actor.eps_clip": 0.0})),
     Row(
         "stale-without-clip",
         tiny({"rollout.max_head_offpolicyness": 8, "actor.eps_clip": 1e9}),

@@ -93,8 +93,8 @@ def verl_kl_switched_off(subject: Subject) -> Iterator[Hit]:
             continue
         yield Hit(
             f"theirs.{given[0]}",
-            f"{given[0]}={subject.other[given[0]]} with {switch}=false (verl's default): no KL is "
-            "paid",
+            f"{given[0]}={subject.other[given[0]]} with {switch}=false (verl's default): this "
+            "setting is not read",
             f"set {switch} to true, or leave it out",
         )
 

@@ -6,6 +6,7 @@ from sweeps.lint.subject import Subject
 from sweeps.lint.types import (
     AREAL_READ,
     AREAL_RUN,
+    CLAIMS,
     OWN_RUNS,
     TOY,
     Hit,
@@ -35,23 +36,50 @@ def _clipped_loss(subject: Subject) -> bool:
 
 
 @rule(
-    "clip-range-empty",
+    "clip-range-negative",
     severity="likely-harmful",
-    claim="With eps_clip 0 or below, a token stops learning as soon as its ratio has moved.",
-    evidence=follows("the interval [1 - eps, 1 + eps] is a point or empty; AReaL accepts both"),
+    claim="With a negative clip range, fresh tokens with a positive advantage have no gradient.",
+    evidence=follows(
+        "ratio 1 lies above the upper bound, so the clipped branch is the smaller one"
+    ),
     source=AREAL_RUN,
 )
-def clip_range_empty(subject: Subject) -> Iterator[Hit]:
+def clip_range_negative(subject: Subject) -> Iterator[Hit]:
+    """The interval excludes ratio 1."""
+    if not _clipped_loss(subject):
+        return
+    for key in ("actor.eps_clip", "actor.eps_clip_higher"):
+        value = subject.value(key)
+        if value is not None and value < 0:
+            yield Hit(
+                key,
+                f"{subject.show(key)}: ratio 1 lies outside the clip range, so good answers are "
+                "cut off before the first update and only bad ones are learned from",
+                f"set {subject.name(key)} to 0.2",
+            )
+
+
+@rule(
+    "clip-range-zero",
+    severity="worth-knowing",
+    claim="With eps_clip 0, a token stops learning from a batch as soon as its ratio has moved.",
+    evidence=measured(
+        "4 updates per batch: 0.92 in place of 0.96 after 40 steps, slower on the way"
+    ),
+    source=CLAIMS,
+)
+def clip_range_zero(subject: Subject) -> Iterator[Hit]:
     """No room around ratio 1."""
-    actor = subject.config.actor
-    if _clipped_loss(subject) and (actor.eps_clip <= 0 or subject.clip_upper <= 0):
-        key = "actor.eps_clip" if actor.eps_clip <= 0 else "actor.eps_clip_higher"
-        yield Hit(
-            key,
-            f"{subject.show(key)}: the clip range around ratio 1 is empty on one side, so what "
-            "the policy should do more of is cut off after the first update",
-            f"set {subject.name(key)} to 0.2",
-        )
+    if not _clipped_loss(subject) or subject.ratio_is_one:
+        return
+    for key in ("actor.eps_clip", "actor.eps_clip_higher"):
+        if subject.value(key) == 0 and subject.gives(key):
+            yield Hit(
+                key,
+                f"{subject.show(key)}: there is no room around ratio 1, so only the first update "
+                "of a batch teaches, and at half strength",
+                f"set {subject.name(key)} to 0.2",
+            )
 
 
 @rule(
@@ -483,7 +511,7 @@ def sequence_level_token_mean(subject: Subject) -> Iterator[Hit]:
 RULES = (
     filter_drops_everything,
     m2_threshold_negative,
-    clip_range_empty,
+    clip_range_negative,
     stale_without_clip,
     many_updates_without_clip,
     decoupled_uncorrected,
@@ -493,6 +521,7 @@ RULES = (
     ratio_setting_inert,
     no_clip_with_train_logp,
     clip_inert,
+    clip_range_zero,
     decoupled_uncorrected_mild,
     stale_coupled,
     token_clip_on_sequences,
