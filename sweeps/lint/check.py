@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_core.errors import ConfigError
+from grpo_core.profiles import SCALE_KEYS
+from sweeps.keys import is_carried
 from sweeps.lint.dialects.detect import Document, read_document
 from sweeps.lint.places import Suppressions, read_suppressions
 from sweeps.lint.rules import LINT_RULES
@@ -152,5 +154,18 @@ def _notes(document: Document) -> tuple[str, ...]:
     if document.dialect == "space":
         return ()
     if document.dialect == "areal":
-        return ("judged as AReaL runs it, its known defects included",)
+        return ("judged as AReaL runs it, its known defects included", *_diagnostic(document))
     return (f"read in AReaL's terms; defaults are {document.subjects[0].trainer}'s",)
+
+
+def _diagnostic(document: Document) -> list[str]:
+    """Which settings of an AReaL file decide nothing in a diagnostic run."""
+    [subject] = document.subjects
+    scale = [key for key in SCALE_KEYS if key in subject.written]
+    carried = dict.fromkeys(key.partition(".")[0] for key in subject.other if is_carried(key))
+    notes = []
+    if scale:
+        notes.append(f"a diagnostic run replaces {', '.join(scale)} by its own scale")
+    if carried:
+        notes.append(f"a diagnostic run does not look at what runs where ({', '.join(carried)})")
+    return notes

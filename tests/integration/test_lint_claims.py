@@ -1,8 +1,8 @@
 """What the linter claims, run: the flagged configuration and the one put right, in our trainer.
 
-One seed of 25 or 40 steps a run, two to four CPU-seconds each; equal configurations run once. Thresholds leave
-room: where seeds disagree, the test looks at what causes the failure (ratios, KL, length) rather
-than at the pass rate alone. The policy starts at a pass rate of about 0.3.
+One seed of 25 or 40 steps a run, two to four CPU-seconds each; equal configurations run once.
+Thresholds leave room: where seeds disagree, the test looks at what causes the failure (ratios, KL,
+length) rather than at the pass rate alone. The policy starts at a pass rate of about 0.3.
 """
 
 import functools
@@ -161,7 +161,6 @@ FAILS = [
         {"actor.kl_ctl": 0.1},
         id="kl-over-a-small-scale",
     ),
-    pytest.param("sgd-small-signal", {**SGD, "actor.reward_scaling": 1e-3}, SGD, id="sgd"),
     pytest.param("lr-collapses-tiny", {"actor.optimizer.lr": 1e-2}, {}, id="learning-rate"),
     pytest.param("scaling-negative", {"actor.reward_scaling": -1.0}, {}, id="negative-scaling"),
     pytest.param(
@@ -198,6 +197,7 @@ def test_a_harmful_setting_keeps_the_task_from_being_learned(
 
 
 WORSE = [
+    pytest.param("sgd-small-signal", {**SGD, "actor.reward_scaling": 1e-3}, SGD, id="sgd"),
     pytest.param(
         "clip-cuts-graded-rewards",
         {"task.verifier": "graded", "task.reward_right": 10.0, "actor.reward_clip": 0.5},
@@ -312,7 +312,7 @@ FEW: Flat = {"total_train_steps": 4, "evaluation.prompts": 8, "evaluation.interi
 ONE_UPDATE: Flat = {**FEW, "actor.ppo_n_minibatches": 1}
 INERT = [
     pytest.param("clip-inert", ONE_UPDATE, {"actor.eps_clip": 0.01}, id="clip-range"),
-    pytest.param("ratio-setting-inert", ONE_UPDATE, {"actor.c_clip": 3.0}, id="dual-clip"),
+    pytest.param("ratio-setting-inert", ONE_UPDATE, {"actor.c_clip": 3.0}, id="c_clip"),
     pytest.param(
         "ratio-setting-inert", ONE_UPDATE, {"actor.eps_clip_higher": 0.28}, id="clip-higher"
     ),

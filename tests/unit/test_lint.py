@@ -168,6 +168,12 @@ def test_one_bad_value_hides_no_other_finding(tmp_path: Path) -> None:
     assert "actor.eps_clip: got 'wide', wanted a number" in invalid.message
 
 
+def test_what_a_diagnostic_run_does_not_look_at_is_named(tmp_path: Path) -> None:
+    notes = " ".join(lint(tmp_path, HEALTHY).notes)
+    assert "replaces train_dataset.batch_size, gconfig.max_new_tokens" in notes
+    assert "sglang" in notes
+
+
 @pytest.mark.parametrize(
     "comment_at",
     [
@@ -533,3 +539,10 @@ def test_what_the_user_says_about_rewards_is_used(tmp_path: Path) -> None:
     # 0 to 100 after scaling, of which the clip at 20 leaves a fifth
     [finding] = found(lint(tmp_path, text, known), "clip-cuts-graded-rewards")
     assert "20%" in finding.message
+
+
+def test_the_rules_that_claim_a_test_have_one() -> None:
+    name = "test_lint_claims.py"
+    text = (ROOT / "tests" / "integration" / name).read_text()
+    claimed = {rule.id for rule in LINT_RULES.values() if name in rule.source}
+    assert claimed == {rule for rule in LINT_RULES if f'"{rule}"' in text}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from grpo_core.profiles import PROFILES
+from sweeps.keys import KEYS
 from sweeps.lint import LINT_RULES
 from sweeps.lint.dialects.areal import read_areal
 from sweeps.lint.dialects.base import Source
@@ -317,10 +318,14 @@ ROWS = [
     ),
     Row(
         "decoupled-uncorrected",
-        areal({"actor.rejection_sampling": None, "rollout.max_head_offpolicyness": 4}),
-        areal({"rollout.max_head_offpolicyness": 4}),
+        areal({"actor.rejection_sampling": None}),
+        areal({}),
     ),
-    Row("decoupled-uncorrected-mild", areal({"actor.rejection_sampling": None}), areal({})),
+    Row(
+        "decoupled-uncorrected-mild",
+        areal({"actor.rejection_sampling": None, "rollout.max_head_offpolicyness": 1}),
+        areal({"actor.rejection_sampling": None}),
+    ),
     Row(
         "stale-coupled",
         areal({"actor.use_decoupled_loss": False, "rollout.max_head_offpolicyness": 16}),
@@ -627,3 +632,14 @@ def test_the_needed_group_size_halves_the_silent_groups() -> None:
     [hit] = hits("mostly-silent-groups", areal({}, pass_rate=0.02))
     # 0.98^32 = 0.524 is still above one half, 0.98^64 = 0.274 is not
     assert "groups of 64" in hit.fix
+
+
+LEAVES = [key.dotted for key in KEYS.values() if not key.section]
+
+
+@pytest.mark.parametrize("value", [-1, 0, 1e9, float("nan"), "word", None, True, [], {}], ids=repr)
+def test_no_value_of_a_setting_makes_a_rule_fail(value: object) -> None:
+    for key in LEAVES:
+        subject = only({"gconfig.n_samples": 8, key: value}, rewards=ZERO_ONE, pass_rate=0.5)
+        for rule in LINT_RULES.values():
+            list(rule.check(subject))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from sweeps.lint.subject import Subject
 from sweeps.lint.types import (
     AREAL_READ,
+    CLAIMS,
     OWN_RUNS,
     TOY,
     Hit,
@@ -29,10 +30,10 @@ EDGE_LOW, EDGE_HIGH = 0.02, 0.98
     severity="fatal",
     claim="A group mean over groups of one answer makes every reward 0, so nothing is learned.",
     evidence=measured(
-        "pass rate stays at its start (0.36) on every seed, gradient norm exactly 0; with a batch "
-        "mean the same groups of one learn (0.95)"
+        "the weights do not move at all, pass rate 0.30 as at the start; with a batch mean the "
+        "same groups of one learn (0.98)"
     ),
-    source=f"{OWN_RUNS}; areal-project/AReaL #801",
+    source=f"{CLAIMS}; {OWN_RUNS}; areal-project/AReaL #801",
 )
 def group_of_one(subject: Subject) -> Iterator[Hit]:
     """Group mean with one answer per prompt."""
@@ -92,10 +93,10 @@ def greedy_group(subject: Subject) -> Iterator[Hit]:
     severity="likely-harmful",
     claim="Log-probs at another temperature than the sampler's bias every ratio and KL.",
     evidence=measured(
-        "sampling at 1.5 with log-probs at 1.0: mean log-prob gap 0.2 before the first update in "
-        "place of 0; the reward curve hides it"
+        "sampling at 1.5 with log-probs at 1.0: log-prob gap 0.23 before the first update, and "
+        "0.01/0.00/0.00 in place of 0.97/1.00/1.00"
     ),
-    source="areal-project/AReaL #581; huggingface/trl #3029, #4159; own runs, step 0",
+    source=f"{CLAIMS}; areal-project/AReaL #581; huggingface/trl #3029, #4159; own runs, step 0",
 )
 def temperature_mismatch(subject: Subject) -> Iterator[Hit]:
     """The trainer's temperature is not the sampler's."""
@@ -138,7 +139,7 @@ def low_temperature(subject: Subject) -> Iterator[Hit]:
     severity="worth-knowing",
     claim="A sampling temperature of 1.5 to 2 is said to make training unstable.",
     evidence=refuted("temperature 1.5 and 2: final pass rate 0.92 to 0.99, as good as 1.0"),
-    source=OWN_RUNS,
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def high_temperature(subject: Subject) -> Iterator[Hit]:
     """Sampling that explores much."""

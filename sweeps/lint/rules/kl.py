@@ -6,6 +6,7 @@ from sweeps.lint.subject import Subject
 from sweeps.lint.types import (
     AREAL_READ,
     AREAL_RUN,
+    CLAIMS,
     OWN_RUNS,
     TOY,
     Hit,
@@ -39,9 +40,10 @@ def _range_after_scaling(subject: Subject) -> float:
     severity="likely-harmful",
     claim="Without a `ref` section AReaL takes the reference's log-prob as 0, and still pays KL.",
     evidence=measured(
-        "AReaL: the penalty becomes a bonus of -kl_ctl * log-prob, loss -0.635 in place of -0.055"
+        "kl_ctl 0.1 of k1: 0.49/0.24/0.11 with 88 to 93 % truncated, in place of 0.97 with a "
+        "reference; in AReaL the loss is -0.635 in place of -0.055"
     ),
-    source=f"{AREAL_RUN}; {AREAL_READ}: kl_ctl is 0.1 by default",
+    source=f"{CLAIMS}; {AREAL_RUN}; {AREAL_READ}: kl_ctl is 0.1 by default",
 )
 def kl_without_reference(subject: Subject) -> Iterator[Hit]:
     """A penalty that has nothing to compare with."""
@@ -67,10 +69,10 @@ def kl_without_reference(subject: Subject) -> Iterator[Hit]:
     severity="likely-harmful",
     claim="A k1 penalty as large as the reward's range pins the policy to the reference.",
     evidence=measured(
-        "kl_ctl 0.1: 0.92 to 0.94; 1: stalls at 0.55 for good; 10: 0.36 to 0.41, as at the start; "
-        "0.1 at reward_scaling 1e-3: 0.30 to 0.44"
+        "kl_ctl 0.1: 0.97; 1: 0.43, stalls for good; 10: 0.23, below the start; 0.1 at "
+        "reward_scaling 1e-3: 0.28"
     ),
-    source=f"{OWN_RUNS}; mlvlab/DeepVideoR1 #2",
+    source=f"{CLAIMS}; {OWN_RUNS}; mlvlab/DeepVideoR1 #2",
 )
 def kl_pins_policy(subject: Subject) -> Iterator[Hit]:
     """kl_ctl over what a right answer is worth."""
@@ -119,9 +121,10 @@ def kl_negative(subject: Subject) -> Iterator[Hit]:
     severity="likely-harmful",
     claim="k1 inside the loss has zero expected gradient: it adds noise and restrains nothing.",
     evidence=measured(
-        "toy at coefficient 1: KL 1.03 in place of 1.16 without; k2 and k3 give 0.05"
+        "coefficient 1: KL 0.23/0.42/0.18 with k1 and 0.03/0.05/0.08 with k3; without any "
+        "0.28/0.08/0.10"
     ),
-    source=f"allenai/open-instruct #534; {TOY}",
+    source=f"{CLAIMS}; allenai/open-instruct #534; {TOY}",
 )
 def k1_in_loss(subject: Subject) -> Iterator[Hit]:
     """The wrong estimator for this place."""
@@ -144,9 +147,9 @@ def k1_in_loss(subject: Subject) -> Iterator[Hit]:
     severity="worth-knowing",
     claim="k2 and k3 as a per-token reward do not hold the policy, however large kl_ctl is.",
     evidence=measured(
-        "kl_ctl 10: k1 stays at 0.36 to 0.41, k2 and k3 reach 0.93 to 0.96; k3 at 100 still 0.90"
+        "kl_ctl 10: k1 stays at 0.23, k3 reaches 0.97/0.86/0.97; k3 at 100 still 0.90"
     ),
-    source=f"{OWN_RUNS}; {TOY}; arXiv 2512.21852",
+    source=f"{CLAIMS}; {OWN_RUNS}; {TOY}; arXiv 2512.21852",
 )
 def kl_estimator_in_reward(subject: Subject) -> Iterator[Hit]:
     """A non-negative estimator in the reward."""

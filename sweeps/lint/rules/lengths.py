@@ -6,6 +6,7 @@ from sweeps.lint.subject import Subject
 from sweeps.lint.types import (
     AREAL_READ,
     AREAL_RUN,
+    CLAIMS,
     OWN_RUNS,
     TOY,
     Hit,
@@ -119,8 +120,10 @@ def overlong_limits_differ(subject: Subject) -> Iterator[Hit]:
     "overlong-sign",
     severity="likely-harmful",
     claim="A negative overlong_penalty_factor pays for length.",
-    evidence=measured("99 % of the answers truncated, pinned at the limit, on every seed"),
-    source=OWN_RUNS,
+    evidence=measured(
+        "every answer truncated, pinned at the limit, on every seed; the pass rate looks fine"
+    ),
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def overlong_sign(subject: Subject) -> Iterator[Hit]:
     """A bonus where a penalty was meant."""
@@ -139,10 +142,10 @@ def overlong_sign(subject: Subject) -> Iterator[Hit]:
     severity="likely-harmful",
     claim="A penalty far above the task's reward teaches silence, whatever the answer is worth.",
     evidence=measured(
-        "factor 100 on all tokens: answers of length 1 and pass rate 0.00 on every seed; factor 10 "
-        "on the last 4 tokens: 0.92"
+        "factor 100 on all tokens: answers of length 1 and pass rate 0.00; factor 10 on the last "
+        "4 tokens: 0.92"
     ),
-    source=OWN_RUNS,
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def overlong_drowns_task(subject: Subject) -> Iterator[Hit]:
     """The factor against what a right answer earns."""
@@ -189,10 +192,10 @@ def overlong_on_all_lengths(subject: Subject) -> Iterator[Hit]:
     severity="likely-harmful",
     claim="With negative rewards for wrong answers, mask_no_eos_with_zero pays for being cut off.",
     evidence=measured(
-        "rewards -1/1, 8 tokens: truncation first rises from 0.53 to 0.94 and the pass rate stands "
-        "still for 25 of 40 steps; with rewards 0/1 the mask is harmless"
+        "rewards -1/1, 8 tokens: 0.53/0.18/0.19 with the mask, nearly all truncated; "
+        "0.91/0.87/0.77 without it; with rewards 0/1 and the mask 0.95/0.97/0.84"
     ),
-    source=OWN_RUNS,
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def mask_pays_for_truncation(subject: Subject) -> Iterator[Hit]:
     """Zero is more than a wrong answer gets."""

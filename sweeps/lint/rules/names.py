@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sweeps.keys import KEYS, RENAMED, nearest_key
 from sweeps.lint.subject import Subject
-from sweeps.lint.types import AREAL_READ, AREAL_RUN, Hit, follows, rule
+from sweeps.lint.types import AREAL_READ, AREAL_RUN, CLAIMS, Hit, follows, rule
 
 
 @rule(
@@ -162,7 +162,7 @@ _NEEDS: tuple[_Inert, ...] = (
     severity="no-effect",
     claim="A setting is changed whose switch is off.",
     evidence=follows("its value is read only where the switch is on"),
-    source=f"{AREAL_READ}; SAPO: {AREAL_RUN}",
+    source=f"{CLAIMS}; {AREAL_READ}; SAPO: {AREAL_RUN}",
 )
 def inert_setting(subject: Subject) -> Iterator[Hit]:
     """A written value that differs from the default and is never looked at."""

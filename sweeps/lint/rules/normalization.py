@@ -6,6 +6,7 @@ from sweeps.lint.subject import Subject
 from sweeps.lint.types import (
     AREAL_READ,
     AREAL_RUN,
+    CLAIMS,
     OWN_RUNS,
     TOY,
     Hit,
@@ -56,7 +57,7 @@ def _remainder(subject: Subject, size: int) -> str:
     evidence=follows(
         "x - mean of the others = n/(n-1) (x - mean), and the spread is taken about the same means"
     ),
-    source=f"{AREAL_RUN}; checked against our normalization in a test",
+    source=f"{CLAIMS}; {AREAL_RUN}; checked against our normalization in a test",
 )
 def leave_one_out_cancels(subject: Subject) -> Iterator[Hit]:
     """Leave-one-out together with a std."""
@@ -242,7 +243,7 @@ def std_comes_back(subject: Subject) -> Iterator[Hit]:
     severity="worth-knowing",
     claim="std_unbiased false is said to make rewards noisy and the loss explode.",
     evidence=refuted("a factor of 0.935 in groups of 8: 0.95 to 0.96, as with the unbiased std"),
-    source=OWN_RUNS,
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def biased_std(subject: Subject) -> Iterator[Hit]:
     """The other denominator."""

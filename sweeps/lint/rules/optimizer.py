@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sweeps.lint.subject import Subject
-from sweeps.lint.types import AREAL_READ, OWN_RUNS, Hit, follows, measured, reported, rule
+from sweeps.lint.types import AREAL_READ, CLAIMS, OWN_RUNS, Hit, follows, measured, reported, rule
 
 TINY_COLLAPSE, TINY_EDGE, TINY_SLOW = 5e-3, 2e-3, 1e-5
 FULL_HIGHEST, FULL_LOWEST = 1e-4, 1e-7
@@ -23,8 +23,8 @@ def _lora(subject: Subject) -> bool:
     "lr-collapses-tiny",
     severity="likely-harmful",
     claim="The embedded policy collapses at learning rates of 5e-3 and above.",
-    evidence=measured("5e-3: 0.00/0.07/0.32; 1e-2 and 3e-2: 0.00 to 0.05; 5e-4: 0.93 to 0.95"),
-    source=OWN_RUNS,
+    evidence=measured("5e-3 and 1e-2: 0.00; 5e-4: 0.96 to 0.99"),
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def lr_collapses_tiny(subject: Subject) -> Iterator[Hit]:
     """Beyond the edge of the embedded policy."""

@@ -21,6 +21,8 @@ UNCLIPPED = 3.0
 """Ratios may quadruple before the clip acts."""
 MANY_UPDATES = 8
 VERY_STALE = 4
+STALE_WITHOUT_CORRECTION = 2
+"""Versions from which the decoupled loss failed without a correction."""
 STALE_LIMIT = 4
 """Versions up to which plain PPO clipping held here and in AReaL's own study."""
 TINY_CLIP = 0.005
@@ -63,10 +65,8 @@ def clip_range_negative(subject: Subject) -> Iterator[Hit]:
     "clip-range-zero",
     severity="worth-knowing",
     claim="With eps_clip 0, a token stops learning from a batch as soon as its ratio has moved.",
-    evidence=measured(
-        "4 updates per batch: 0.92 in place of 0.96 after 40 steps, slower on the way"
-    ),
-    source=CLAIMS,
+    evidence=measured("4 updates: 0.92/0.95/0.85 in place of 0.96 to 0.99, slower on the way"),
+    source="own runs of this trainer, 3 seeds",
 )
 def clip_range_zero(subject: Subject) -> Iterator[Hit]:
     """No room around ratio 1."""
@@ -86,8 +86,11 @@ def clip_range_zero(subject: Subject) -> Iterator[Hit]:
     "stale-without-clip",
     severity="likely-harmful",
     claim="Rollouts four or more versions old without a ratio clip make the run unstable.",
-    evidence=measured("staleness 8: 0.22/0.48/0.61 without a clip, 0.85 to 0.89 with eps_clip 0.2"),
-    source=f"{OWN_RUNS}; thinking-machines-lab/tinker-cookbook #822",
+    evidence=measured(
+        "staleness 8: 0.17/0.40/0.16 without a clip, 0.84/0.90/0.71 with eps_clip 0.2; KL 1.3 "
+        "against 0.1"
+    ),
+    source=f"{CLAIMS}; {OWN_RUNS}; thinking-machines-lab/tinker-cookbook #822",
 )
 def stale_without_clip(subject: Subject) -> Iterator[Hit]:
     """Old samples and nothing that limits their ratios."""
@@ -115,10 +118,10 @@ def _upper_key(subject: Subject) -> str:
     severity="likely-harmful",
     claim="Eight or more updates per batch without a ratio clip collapse some seeds.",
     evidence=measured(
-        "8 updates, batch std: 0.62/0.35/0.98 without a clip, 0.89 to 0.93 with it; 1 or 2 updates "
-        "need none"
+        "8 updates: 0.97 with every answer truncated, 0.45 and 0.94 without a clip; "
+        "0.93/0.91/0.85 with it. 1 or 2 updates need none"
     ),
-    source=f"{OWN_RUNS}; huggingface/trl #2980",
+    source=f"own runs of this trainer, 3 seeds; {OWN_RUNS}; huggingface/trl #2980",
 )
 def many_updates_without_clip(subject: Subject) -> Iterator[Hit]:
     """The policy runs away from the batch that it trains on."""
@@ -143,7 +146,7 @@ def many_updates_without_clip(subject: Subject) -> Iterator[Hit]:
         "clip fraction 0 and ratio 1 in all runs with one update; AReaL's GSM8K "
         "example is one of them"
     ),
-    source=f"{OWN_RUNS}; huggingface/trl #3452, #2703",
+    source=f"{CLAIMS}; {OWN_RUNS}; huggingface/trl #3452, #2703",
 )
 def clip_inert(subject: Subject) -> Iterator[Hit]:
     """A clip range that nothing reaches."""
@@ -162,8 +165,8 @@ def clip_inert(subject: Subject) -> Iterator[Hit]:
     "ratio-setting-inert",
     severity="no-effect",
     claim="With one update per batch dual clip, clip-higher and the ratio's level do nothing.",
-    evidence=measured("every ratio is exactly 1 in our runs with one update"),
-    source=f"{OWN_RUNS}; {AREAL_READ}",
+    evidence=measured("runs with and without the setting are the same, step by step"),
+    source=f"{CLAIMS}; {OWN_RUNS}; {AREAL_READ}",
 )
 def ratio_setting_inert(subject: Subject) -> Iterator[Hit]:
     """Settings that somebody chose for ratios that are always 1."""
@@ -194,14 +197,14 @@ def ratio_setting_inert(subject: Subject) -> Iterator[Hit]:
     severity="likely-harmful",
     claim="The decoupled loss without rejection_sampling has no correction for stale samples.",
     evidence=measured(
-        "staleness 4 and 8: 0.29/0.73/0.68 and 0.30/0.34/0.75, against 0.82 to 0.91 and 0.85 to "
-        "0.89 with the plain loss"
+        "staleness 2: 0.88/0.40/0.51, staleness 8: 0.54/0.40/0.49; with rejection_sampling "
+        "0.81/0.46/0.85, with the plain loss 0.84/0.90/0.71"
     ),
-    source=f"{OWN_RUNS}; {AREAL_RUN} (behaviour log-probs do not enter the loss)",
+    source=f"{CLAIMS}; {OWN_RUNS}; {AREAL_RUN} (behaviour log-probs do not enter the loss)",
 )
 def decoupled_uncorrected(subject: Subject) -> Iterator[Hit]:
     """Decoupled, quite stale, nothing that weighs or filters."""
-    if _uncorrected(subject) and subject.staleness >= VERY_STALE:
+    if _uncorrected(subject) and subject.staleness >= STALE_WITHOUT_CORRECTION:
         yield _uncorrected_hit(subject)
 
 
@@ -209,12 +212,12 @@ def decoupled_uncorrected(subject: Subject) -> Iterator[Hit]:
     "decoupled-uncorrected-mild",
     severity="worth-knowing",
     claim="The decoupled loss without rejection_sampling is PPO around the proximal policy only.",
-    evidence=measured("not measured below staleness 4; at 4 and 8 it fails"),
-    source=f"{OWN_RUNS}; {AREAL_RUN}",
+    evidence=follows("behaviour log-probs do not enter the loss; not measured below staleness 2"),
+    source=AREAL_RUN,
 )
 def decoupled_uncorrected_mild(subject: Subject) -> Iterator[Hit]:
     """The same with little staleness."""
-    if _uncorrected(subject) and subject.staleness < VERY_STALE:
+    if _uncorrected(subject) and subject.staleness < STALE_WITHOUT_CORRECTION:
         yield _uncorrected_hit(subject)
 
 
@@ -265,8 +268,8 @@ def stale_coupled(subject: Subject) -> Iterator[Hit]:
     "stale-high-lr",
     severity="likely-harmful",
     claim="What staleness does depends on the learning rate: 4 versions at 2e-3 collapse here.",
-    evidence=measured("staleness 4 at lr 2e-3: 0.02/0.72/0.52; at 5e-4: 0.82 to 0.91"),
-    source=OWN_RUNS,
+    evidence=measured("staleness 4 at lr 2e-3: 0.54/0.26/0.43; at 5e-4: 0.82 to 0.91"),
+    source=f"own runs of this trainer, 3 seeds; {OWN_RUNS}",
 )
 def stale_high_lr(subject: Subject) -> Iterator[Hit]:
     """The embedded policy with both at once."""
@@ -337,8 +340,10 @@ def filter_inert(subject: Subject) -> Iterator[Hit]:
     "m2-threshold-negative",
     severity="fatal",
     claim="A negative m2_threshold keeps a single token of every batch.",
-    evidence=follows("a mean of squares is never below 0; AReaL keeps exactly one token"),
-    source=AREAL_RUN,
+    evidence=measured(
+        "0.12, below the start; a mean of squares is never below 0, so one token is kept"
+    ),
+    source=f"{CLAIMS}; {AREAL_RUN}",
 )
 def m2_threshold_negative(subject: Subject) -> Iterator[Hit]:
     """A threshold that no batch meets."""
@@ -376,11 +381,11 @@ def no_clip_with_train_logp(subject: Subject) -> Iterator[Hit]:
     "cispo-cap-below-one",
     severity="likely-harmful",
     claim="A CISPO cap below 1 sets the weight of every token to the cap.",
-    evidence=follows(
-        "weights near 1 are all cut to the cap: no importance weighting is left, and the gradient "
-        "shrinks to the cap's size (invisible under Adam)"
+    evidence=measured(
+        "staleness 8: 0.52/0.38/0.11 in place of 0.73/0.84/0.75 with a cap of 5; on fresh samples "
+        "no difference, Adam forgives the smaller gradient"
     ),
-    source="TRL 1.16.0, read: epsilon_high falls back to epsilon, 0.2, and is the cap itself",
+    source="own runs of this trainer, 3 seeds; TRL 1.16.0, read: epsilon_high falls back to 0.2",
 )
 def cispo_cap_below_one(subject: Subject) -> Iterator[Hit]:
     """The cap lies below the weight of fresh data."""
@@ -463,10 +468,10 @@ def sequence_clip_on_tokens(subject: Subject) -> Iterator[Hit]:
     severity="worth-knowing",
     claim="Sequence-level ratios without std (GSPO with Dr.GRPO) are said to diverge.",
     evidence=refuted(
-        "0.94 to 0.96; the geometric mean stays below 1.5 even with 8 updates. Only without a clip "
+        "with 8 updates 0.95/0.95/0.84, the geometric mean stays below 1.5; only without a clip "
         "and with 8 updates or staleness 8 it gets weaker (0.69 to 0.93)"
     ),
-    source=f"{OWN_RUNS}; {TOY}",
+    source=f"{CLAIMS}; {OWN_RUNS}; {TOY}",
 )
 def sequence_level_without_std(subject: Subject) -> Iterator[Hit]:
     """The combination that is blamed."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from sweeps.lint.subject import Subject
 from sweeps.lint.types import (
     AREAL_RUN,
+    CLAIMS,
     OWN_RUNS,
     TOY,
     Hit,
@@ -27,8 +28,8 @@ FIRST_TOKEN_SHARE = 0.1
     "scaling-zero",
     severity="fatal",
     claim="reward_scaling 0 makes every reward 0.",
-    evidence=measured("pass rate stays at its start (0.36) on every seed, gradient norm exactly 0"),
-    source=OWN_RUNS,
+    evidence=measured("the weights do not move at all, pass rate 0.30 as at the start"),
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def scaling_zero(subject: Subject) -> Iterator[Hit]:
     """A factor of 0."""
@@ -45,8 +46,8 @@ def scaling_zero(subject: Subject) -> Iterator[Hit]:
     "scaling-negative",
     severity="likely-harmful",
     claim="A negative reward_scaling rewards what the task punishes.",
-    evidence=follows("(reward + bias) * scaling changes sign"),
-    source="huggingface/trl #2771 (a reward with the wrong sign)",
+    evidence=measured("0.01 in place of 0.96"),
+    source=f"{CLAIMS}; huggingface/trl #2771 (a reward with the wrong sign)",
 )
 def scaling_negative(subject: Subject) -> Iterator[Hit]:
     """A factor below 0."""
@@ -63,8 +64,8 @@ def scaling_negative(subject: Subject) -> Iterator[Hit]:
     "clip-flattens-rewards",
     severity="fatal",
     claim="A clip below every reward maps all of them to the same value.",
-    evidence=measured("rewards 5 and 10 at clip 1: 0.36, as at the start, on every seed"),
-    source=f"{OWN_RUNS}; Algorineko/AgenticArXiv-RL #76",
+    evidence=measured("rewards 5 and 10 at clip 1: the weights do not move, 0.30 in place of 0.96"),
+    source=f"{CLAIMS}; {OWN_RUNS}; Algorineko/AgenticArXiv-RL #76",
 )
 def clip_flattens_rewards(subject: Subject) -> Iterator[Hit]:
     """All rewards of the task end at the same bound, or the clip is 0."""
@@ -107,10 +108,8 @@ def _before_clip(subject: Subject) -> tuple[float, float]:
     "clip-cuts-graded-rewards",
     severity="likely-harmful",
     claim="A clip inside the range of a graded reward makes partly right as good as right.",
-    evidence=measured(
-        "graded rewards 0 to 10 at clip 0.5: 82 % of the groups flattened, pass rate 0.18/0.53/0.12"
-    ),
-    source=OWN_RUNS,
+    evidence=measured("graded rewards 0 to 10 at clip 0.5: 0.45/0.28/0.43 in place of 0.95"),
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def clip_cuts_graded_rewards(subject: Subject) -> Iterator[Hit]:
     """The clip removes most of what tells graded answers apart."""
@@ -139,7 +138,7 @@ def clip_cuts_graded_rewards(subject: Subject) -> Iterator[Hit]:
         "Adam is blind to the scale: scaling 1e-3 ends at 0.91 to 0.96 with and without std, clip "
         "0.01 with rewards 0/1 at 0.93 to 0.95"
     ),
-    source=f"{OWN_RUNS}; {TOY}",
+    source=f"{CLAIMS}; {OWN_RUNS}; {TOY}",
 )
 def small_reward_scale(subject: Subject) -> Iterator[Hit]:
     """Small rewards under Adam and without a KL penalty."""
@@ -160,8 +159,10 @@ def small_reward_scale(subject: Subject) -> Iterator[Hit]:
     "sgd-small-signal",
     severity="likely-harmful",
     claim="Under SGD a small reward scale without std normalization is a small step.",
-    evidence=measured("SGD 0.1, no std: scaling 1 ends at 0.90 to 0.92, scaling 1e-3 at 0.37"),
-    source=f"{OWN_RUNS}; huggingface/trl #6024",
+    evidence=measured(
+        "SGD 0.1, no std: scaling 1e-3 ends at 0.31, as at the start; scaling 1 at 0.95/0.81/0.55"
+    ),
+    source=f"{CLAIMS}; {OWN_RUNS}; huggingface/trl #6024",
 )
 def sgd_small_signal(subject: Subject) -> Iterator[Hit]:
     """Small rewards under an optimizer that is not blind to scale."""
@@ -183,8 +184,8 @@ def sgd_small_signal(subject: Subject) -> Iterator[Hit]:
     "bias-without-effect",
     severity="no-effect",
     claim="A reward bias cancels where a mean is subtracted before anything else looks at it.",
-    evidence=measured("toy runs with bias +5, -0.5, -2 and a group mean are identical"),
-    source=f"{TOY}; follows from r + b - mean(r + b)",
+    evidence=measured("runs with and without a bias are the same, step by step"),
+    source=f"{CLAIMS}; {TOY}; follows from r + b - mean(r + b)",
 )
 def bias_without_effect(subject: Subject) -> Iterator[Hit]:
     """A bias that the mean takes out again."""
@@ -238,9 +239,10 @@ def uneven_reward_weights(subject: Subject) -> Iterator[Hit]:
     severity="likely-harmful",
     claim="Without a critic, discount or lambda below 1 takes the reward from long answers.",
     evidence=measured(
-        "lambda 0.5 or discount 0.5: 0.63 to 0.75, and answers shrink from 10.7 to 6"
+        "lambda 0.5: 0.46/0.68/0.81 in place of 0.96 to 0.99, and answers shrink from 12 to 6 "
+        "tokens"
     ),
-    source=OWN_RUNS,
+    source=f"{CLAIMS}; {OWN_RUNS}",
 )
 def reward_discounted_away(subject: Subject) -> Iterator[Hit]:
     """The reward of the last token does not reach the first one."""
