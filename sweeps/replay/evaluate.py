@@ -91,6 +91,7 @@ def evaluate(
     *,
     move: float = 0.0,
     processes: int = 1,
+    alone_below: int = ALONE_BELOW,
 ) -> Evaluated:
     """Replay every configuration.
 
@@ -100,6 +101,7 @@ def evaluate(
         folder: Where the loss weights are kept meanwhile.
         move: Standard deviation of the assumed policy move, in nats.
         processes: How many work at once.
+        alone_below: Distinct updates below which one process does it all.
 
     Returns:
         Every cell's update.
@@ -128,7 +130,8 @@ def evaluate(
     job = _Job(recorded, move, folder / "weights.f32", shape)
     weights = np.memmap(job.path, dtype=np.float32, mode="w+", shape=shape)
     measured: dict[int, Measured] = {}
-    for results in _results(job, _chunks(ordered), processes):
+    workers = processes if len(ordered) >= alone_below else 1
+    for results in _results(job, _chunks(ordered), workers):
         measured |= results
     numbers = tuple(measured[i] for i in range(len(ordered)))
     return Evaluated(plain, tuple(row_of), numbers, weights)
@@ -174,7 +177,7 @@ def _chunks(configs: list[TrialConfig]) -> list[_Chunk]:
 
 
 def _results(job: _Job, chunks: list[_Chunk], processes: int) -> Iterator[dict[int, Measured]]:
-    if processes == 1 or job.shape[0] < ALONE_BELOW:
+    if processes == 1:
         worker = _Worker(job)
         yield from map(worker.run, chunks)
         return

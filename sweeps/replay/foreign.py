@@ -64,8 +64,13 @@ def load_npz(path: Path) -> Recording:
         ConfigError: Lists everything that is wrong with the file.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: dict[str, Array] = {name: file[name] for name in file.files}
+        # Opened here, for numpy leaves a damaged file open.
+        with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+            arrays: dict[str, Array] = {
+                name.removesuffix(".npy"): np.lib.format.read_array(archive.open(name))
+                for name in names
+            }
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError([f"{path}: is truncated or no npz of plain arrays: {error}"]) from error
     aside = {name: arrays.pop(name).item() for name in ASIDE & arrays.keys()}

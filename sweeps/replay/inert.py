@@ -59,7 +59,7 @@ def canonical(config: TrialConfig, rules: tuple[Inert, ...]) -> TrialConfig:
         if rule.condition(config):
             for key in rule.keys:
                 default = _default(key)
-                if plain_value(config, key) not in (None, default):
+                if plain_value(config, key) != default:
                     config = with_value(config, key, default)
     return config
 
