@@ -37,7 +37,7 @@ def _pairwise(outcome: Outcome) -> Figure:
     width = min(0.06 * max(len(name) for name in outcome.matrix_names), 4.0)
     figure = Figure(figsize=(side + width + 5.6, max(side + 1.2, 4.2)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[side + width, 3.8])
-    numbered = tuple(f"{name}  {i}" for i, name in enumerate(outcome.matrix_names, start=1))
+    numbered = tuple(f"{name}  ({i})" for i, name in enumerate(outcome.matrix_names, start=1))
     columns = tuple(str(i) for i in range(1, count + 1))
     _draw_matrix(left, np.array(outcome.matrix), (numbered, columns))
     left.set_title("cosine between the updates of distinct live cells", loc="left")
