@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grpo_core.errors import ConfigError
 from grpo_core.profiles import SCALE_KEYS
-from sweeps.keys import is_carried
+from sweeps.carried import CARRIED_SECTIONS
 from sweeps.lint.dialects.detect import Document, read_document
 from sweeps.lint.places import Suppressions, read_suppressions
 from sweeps.lint.rules import LINT_RULES
@@ -162,7 +162,8 @@ def _diagnostic(document: Document) -> list[str]:
     """Which settings of an AReaL file decide nothing in a diagnostic run."""
     [subject] = document.subjects
     scale = [key for key in SCALE_KEYS if key in subject.written]
-    carried = dict.fromkeys(key.partition(".")[0] for key in subject.other if is_carried(key))
+    sections = dict.fromkeys(key.partition(".")[0] for key in subject.other)
+    carried = [section for section in sections if section in CARRIED_SECTIONS]
     notes = []
     if scale:
         notes.append(f"a diagnostic run replaces {', '.join(scale)} by its own scale")
