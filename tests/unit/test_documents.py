@@ -97,7 +97,7 @@ def test_a_bomb_of_aliases_is_refused_without_being_expanded() -> None:
     "text",
     [
         pytest.param("a: " + "[" * 100 + "]" * 100, id="brackets"),
-        pytest.param("a: " + "[" * 100_000, id="brackets-without-end"),
+        pytest.param("a: " + "[" * 1_000, id="brackets-without-end"),
         pytest.param(
             "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 100)),
             id="through-aliases",
