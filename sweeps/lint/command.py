@@ -50,12 +50,7 @@ def lint_command(  # noqa: PLR0913 - one parameter per documented option
     sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0.")] = False,
     rules: Annotated[bool, typer.Option("--rules", help="List all rules with evidence.")] = False,
 ) -> None:
-    """Settings that are provably fatal, harmful or without effect; nothing is run.
-
-    Raises:
-        ConfigError: a file cannot be read, after the others have been reported.
-        Exit: with 1, where the gate is not met.
-    """
+    """Settings that are provably fatal, harmful or without effect; nothing is run."""
     if rules:
         typer.echo(json.dumps(rules_to_json(), indent=1) if as_json else render_rules())
         return
@@ -65,10 +60,29 @@ def lint_command(  # noqa: PLR0913 - one parameter per documented option
         dialect=dialect,
         ignored=_ignored(ignore or []),
     )
+    reports, problems = lint_files(_given(files), known)
+    _print(reports, problems, as_json=as_json, sarif=sarif)
+    _conclude(reports, problems, fail_on)
+
+
+def _given(files: list[Path] | None) -> list[Path]:
+    """The files to judge.
+
+    Raises:
+        ConfigError: none is given.
+    """
     if not files:
         raise ConfigError(["lint: no file given; wanted at least one (or --rules)"])
-    reports, problems = lint_files(files, known)
-    _print(reports, problems, as_json=as_json, sarif=sarif)
+    return files
+
+
+def _conclude(reports: list[FileReport], problems: list[str], fail_on: Severity | None) -> None:
+    """End with the exit code that the findings ask for.
+
+    Raises:
+        ConfigError: a file could not be read; the others have been reported.
+        Exit: with 1, where the gate is not met.
+    """
     if problems:
         raise ConfigError(problems)
     if fail_on is not None and _fails(reports, fail_on):
@@ -86,7 +100,7 @@ def _print(reports: list[FileReport], problems: list[str], *, as_json: bool, sar
         typer.echo(json.dumps(reports_to_sarif(reports, problems, _version()), indent=1))
     elif as_json:
         typer.echo(json.dumps(reports_to_json(reports), indent=1))
-    else:
+    elif reports:
         typer.echo("\n\n".join(map(render_report, reports)))
 
 
