@@ -81,7 +81,7 @@ def leave_one_out_cancels(subject: Subject) -> Iterator[Hit]:
     "leave-one-out-of-tokens",
     severity="no-effect",
     claim="AReaL's adv_norm leaves out one token, not one answer: RLOO is not what comes out.",
-    evidence=measured("RLOO on adv_norm ends at 0.93 to 0.95, exactly the plain group mean's path"),
+    evidence=measured("RLOO on adv_norm ends as the plain group mean does, at 0.93 to 0.95"),
     source=f"{AREAL_RUN}; {OWN_RUNS}",
 )
 def leave_one_out_of_tokens(subject: Subject) -> Iterator[Hit]:
@@ -170,7 +170,8 @@ def group_std_about_batch_mean(subject: Subject) -> Iterator[Hit]:
     severity="worth-knowing",
     claim="A batch mean teaches which prompts are easy, the more so the more they differ.",
     evidence=measured(
-        "no difference here (0.94 to 0.96); in the toy 0.76, 0.76, 0.52 in place of 0.80 at "
+        "no difference between the nine level combinations (0.91 to 0.98); in the toy 0.76, 0.76, "
+        "0.52 in place of 0.80 at"
         "offsets 0, 1, 5 between prompts"
     ),
     source=f"THUDM/slime #1414; {OWN_RUNS}; {TOY}",
