@@ -410,6 +410,12 @@ def test_a_judge_that_saw_some_rise_proves_no_plateau() -> None:
     assert "reward_plateau" not in symptoms_of(make_trace(FLAT, judge=(0.3, 0.36)))
 
 
+def test_a_flat_beginning_under_a_learning_rate_that_still_warms_up_is_no_plateau() -> None:
+    warming = np.linspace(0.0, 1e-3, 30)
+    assert "reward_plateau" in symptoms_of(make_trace([0.3] * 30))
+    assert "reward_plateau" not in symptoms_of(make_trace([0.3] * 30, learning_rate=warming))
+
+
 def test_standing_still_exactly_leaves_no_noise_that_could_hide_a_rise() -> None:
     finding = symptoms_of(make_trace([0.0] * 24))["reward_plateau"]
     assert finding.message == (
