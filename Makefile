@@ -45,6 +45,7 @@ lint: setup
 bench: setup
 	$(BIN)/python benchmarks/trainer_speed.py
 	$(BIN)/python benchmarks/sweep_overhead.py
+	$(BIN)/python benchmarks/replay_speed.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

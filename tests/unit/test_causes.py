@@ -9,7 +9,7 @@ from sweeps.stages import STAGE_SETTINGS
 NORM = {"mean_level": "group", "std_level": "group"}
 
 
-def config(actor: dict[str, Any] | None = None, **sections: Any) -> TrialConfig:
+def config(actor: dict[str, Any] | None = None, **sections: object) -> TrialConfig:
     return TrialConfig.model_validate({"actor": {"kl_ctl": 0.0, **(actor or {})}, **sections})
 
 
