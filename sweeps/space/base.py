@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import ConfigError
-from grpo_core.names import POLICY_NAMES
+from grpo_core.names import POLICY_NAMES, TASK_NAMES
 from grpo_core.profiles import PROFILES, SCALE_KEYS, Profile
 from sweeps.documents import load_mapping, parse_mapping
 from sweeps.dotted import flatten, lay_over
@@ -47,7 +47,16 @@ def read_base(file: SpaceFile, source: Path, settings: dict[str, Any], problems:
     # Carried values stay until interpolations are resolved: others may refer to them.
     for layer in (written, chosen, above):
         merged = lay_over(merged, layer)
+    # Said here too: where something else is broken, configurations are never built.
+    task = merged.get("task.name")
+    if isinstance(task, str) and "${" not in task and task not in TASK_NAMES:
+        problems.append(unknown_task(task))
     return Base(merged, tuple(notices))
+
+
+def unknown_task(name: str) -> str:
+    """Why a task's name is refused."""
+    return f"task.name: got {name!r}, wanted one of {', '.join(TASK_NAMES)}"
 
 
 def read_overrides(overrides: tuple[str, ...], problems: list[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from grpo_core.profiles import PROFILES
 from grpo_core.rules import check_rules
 from sweeps.dotted import lay_over, nest
 from sweeps.keys import KEYS
+from sweeps.space.base import unknown_task
 from sweeps.space.problems import describe_problems, shown
 from sweeps.space.types import Axis, Cell, Level
 
@@ -101,9 +102,7 @@ def validate(flat: dict[str, Any]) -> tuple[TrialConfig | None, list[str]]:
 def _check_names(config: TrialConfig) -> list[str]:
     problems = []
     if config.task.name not in TASK_NAMES:
-        problems.append(
-            f"task.name: got {config.task.name!r}, wanted one of {', '.join(TASK_NAMES)}"
-        )
+        problems.append(unknown_task(config.task.name))
     longest = PROFILES[config.policy].longest_answer if config.policy in PROFILES else None
     if longest is not None and config.gconfig.max_new_tokens > longest:
         problems.append(
