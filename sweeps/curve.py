@@ -85,8 +85,11 @@ class LearningCurve:
 
     @property
     def stuck(self) -> bool:
-        """Its end and its last quarter are below the ceiling, and it shows no rise any more."""
-        return max(self.end.mean, self.late.mean) < CONVERGED and not self.rising
+        """Its end and its last quarter are well below the ceiling, and it rises no more.
+
+        Within RISE of the ceiling nobody calls a run stuck: noise alone moves it across.
+        """
+        return max(self.end.mean, self.late.mean) < CONVERGED - RISE and not self.rising
 
     @property
     def top(self) -> float:

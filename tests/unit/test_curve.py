@@ -104,6 +104,13 @@ def test_flat_noise_is_hardly_ever_rising() -> None:
     assert sum(rising) <= 0.14 * 200
 
 
+@pytest.mark.parametrize(
+    ("level", "stuck"), [(0.3, True), (0.69, True), (0.71, False), (0.9, False)]
+)
+def test_a_flat_curve_is_stuck_only_well_below_the_ceiling(level: float, *, stuck: bool) -> None:
+    assert learning_curve(make_trace([level] * 40)).stuck is stuck
+
+
 def test_a_run_of_one_step_has_a_curve_that_claims_nothing() -> None:
     curve = learning_curve(make_trace([0.3]))
     assert not curve.rose
