@@ -82,6 +82,8 @@ class Trainer:
             self.critic = self.policy.build_critic().to(self.device)
             parameters = [p for p in self.critic.parameters() if p.requires_grad]
             self.critic_optimizer = build_optimizer(parameters, config.critic.optimizer)
+        self.observer: Callable[[RolloutBatch, Experience], None] | None = None
+        """Shown every batch before the update; must not change it."""
         self.steps_done = 0
         self.nonfinite: str | None = None
         self._past: deque[dict[str, Tensor]] = deque(maxlen=config.rollout.max_head_offpolicyness)
@@ -109,6 +111,8 @@ class Trainer:
         )
         reference = self._reference_logprobs(batch)
         experience = self._experience(batch, reference)
+        if self.observer is not None:
+            self.observer(batch, experience)
         result = run_pipeline(
             experience,
             self.config.actor,

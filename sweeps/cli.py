@@ -97,6 +97,9 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
     name: Annotated[str | None, typer.Option(help="Run under another name.")] = None,
     *,
     resume: Annotated[bool, typer.Option("--resume", help="Insist on an existing sweep.")] = False,
+    keep_rollouts: Annotated[
+        bool, typer.Option("--record", help="Keep every trial's batches for `sweeps replay`.")
+    ] = False,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Most trials at once.")] = None,
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPU cores of a trial.")] = 1.0,
     gpus_per_trial: Annotated[float, typer.Option(min=0.0, help="GPUs; fractions allowed.")] = 0.0,
@@ -127,7 +130,7 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
     console = wide_console(stderr=as_json)
     resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent)
     outcome = Session(record, MlflowTracker(store), console).run(
-        resources, planned.space.budget.hours
+        resources, planned.space.budget.hours, keep_rollouts=keep_rollouts
     )
     say(console, f"took {time.monotonic() - started:.0f} s")
     if as_json:

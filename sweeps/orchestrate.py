@@ -68,6 +68,8 @@ def run_trials(
     resources: Resources,
     listeners: list[Listener],
     hours: float | None = None,
+    *,
+    keep_rollouts: bool = False,
 ) -> None:
     """Run every planned trial that has not ended; returns when all have, or when stopped.
 
@@ -76,6 +78,7 @@ def run_trials(
         resources: What a trial occupies.
         listeners: Told about every event, in the driver's loop.
         hours: Wall-clock limit; trials that have not ended by then are left unfinished.
+        keep_rollouts: Record every trial's batches for `sweeps replay`.
 
     Raises:
         GrpoError: Ray cannot be started, or no node can ever hold one trial.
@@ -90,7 +93,11 @@ def run_trials(
             tune.with_resources(
                 RayTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial}
             ),
-            param_space={"spec": tune.grid_search([_trial_config(record, spec) for spec in todo])},
+            param_space={
+                "spec": tune.grid_search(
+                    [_trial_config(record, spec, keep_rollouts=keep_rollouts) for spec in todo]
+                )
+            },
             tune_config=tune.TuneConfig(
                 max_concurrent_trials=resources.max_concurrent or 0,
                 reuse_actors=True,
@@ -215,9 +222,14 @@ def _with_cause(diagnosis: Diagnosis, spec: TrialSpec) -> Diagnosis:
     return replace(diagnosis, message=f"{diagnosis.message}. Here {cause}")
 
 
-def _trial_config(record: SweepRecord, spec: TrialSpec) -> dict[str, Any]:
-    checkpoint = record.checkpoint(spec.id).resolve()
-    return {"trial": spec.id, "config": spec.config, "checkpoint": str(checkpoint)}
+def _trial_config(record: SweepRecord, spec: TrialSpec, *, keep_rollouts: bool) -> dict[str, Any]:
+    rollouts = record.rollouts(spec.id).resolve()
+    return {
+        "trial": spec.id,
+        "config": spec.config,
+        "checkpoint": str(record.checkpoint(spec.id).resolve()),
+        "rollouts": str(rollouts) if keep_rollouts else None,
+    }
 
 
 def _id_of(trial: Trial) -> str:

@@ -7,6 +7,7 @@
     STORAGE/SWEEP/tune/              Ray Tune's own state, never read
     STORAGE/SWEEP/report/            tables and figures
     STORAGE/SWEEP/figures/ID/        a trial's own figures
+    STORAGE/SWEEP/rollouts/ID/       a trial's batches (`--record`), written by its worker
     STORAGE/SWEEP/driver.lock        held by the one driver
     STORAGE/SWEEP/mirror.json, summary.json   where and what MLflow shows
 
@@ -106,6 +107,10 @@ class SweepRecord:
         fields = {name: getattr(header, name) for name in header.__slots__}
         trials = [trial.to_json() for trial in header.trials]
         _write_in_one_piece(self.folder / "sweep.json", fields | {"trials": trials})
+
+    def rollouts(self, trial_id: str) -> Path:
+        """Where a trial keeps its recorded batches, if it is asked to."""
+        return self.folder / "rollouts" / trial_id
 
     def checkpoint(self, trial_id: str) -> Path:
         """Where a trial keeps its checkpoint while it runs."""

@@ -11,7 +11,7 @@ from rich.console import Console
 from grpo_core.metrics import StepMetrics
 from sweeps.display import print_results, say, where_to_look
 from sweeps.live import LiveView
-from sweeps.orchestrate import Resources, run_trials
+from sweeps.orchestrate import Listener, Resources, run_trials
 from sweeps.record import SweepRecord, TrialEnd
 from sweeps.report.tables import render_markdown
 from sweeps.report.waterfall import draw_trial
@@ -54,17 +54,19 @@ class Session:
         self._record, self._console = record, console
         self._mirror = Mirror(record, tracker, illustrate=draw_trial)
 
-    def run(self, resources: Resources, hours: float | None) -> Outcome:
+    def run(
+        self, resources: Resources, hours: float | None, *, keep_rollouts: bool = False
+    ) -> Outcome:
         """Run every trial that has not ended, then judge and report the whole sweep.
 
         Raises:
             GrpoError: another process runs this sweep.
         """  # noqa: DOC502 - raised by the record
         with self._record.sole_driver():
-            return self._run(resources, hours)
+            interrupted = self._run_trials(resources, hours, keep_rollouts=keep_rollouts)
+            return self._conclude(interrupted=interrupted)
 
-    def _run(self, resources: Resources, hours: float | None) -> Outcome:
-        interrupted = self._run_trials(resources, hours)
+    def _conclude(self, *, interrupted: bool) -> Outcome:
         results = load_results(self._record)
         folder = write_report(self._record, results)
         best = results.recommended
@@ -75,12 +77,15 @@ class Session:
             say(self._console, line)
         return Outcome(results, interrupted)
 
-    def _run_trials(self, resources: Resources, hours: float | None) -> bool:
+    def _run_trials(
+        self, resources: Resources, hours: float | None, *, keep_rollouts: bool
+    ) -> bool:
         """Whether the user stopped it."""
         waker = Waker(self._mirror)
         try:
             with LiveView(self._record) as view:
-                run_trials(self._record, resources, [view, waker], hours)
+                listeners: list[Listener] = [view, waker]
+                run_trials(self._record, resources, listeners, hours, keep_rollouts=keep_rollouts)
         except KeyboardInterrupt:
             return True
         finally:

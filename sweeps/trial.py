@@ -21,10 +21,15 @@ from typing_extensions import override
 from grpo_core.config import TrialConfig
 from grpo_core.errors import CheckpointError, GrpoError
 from grpo_core.metrics import StepMetrics
+from grpo_core.pipeline import Experience
+from grpo_core.rollout import RolloutBatch
 from grpo_core.trainer import Trainer
+from sweeps.replay.files import record_rollout
 
 CHUNK_SECONDS = 1.5
 """A trial reports after at least this long: often enough to watch, rare enough for the driver."""
+ROLLOUT_MEGABYTES = 64.0
+"""Most that `--record` keeps of one trial, in 10^6 bytes; the oldest batches go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +75,13 @@ class TrialRun:
         *,
         device: str = "cpu",
         notify: Callable[[str], None] = lambda _: None,
+        rollouts: Path | None = None,
     ) -> None:
         self._checkpoint = checkpoint
         self._notify = notify
         self._trainer = Trainer(config, device=device, notify=notify)
+        self._rollouts = rollouts
+        self._observe()
         self._steps: list[StepMetrics] = []
         self._reported = 0
         self._seconds = 0.0
@@ -142,7 +150,28 @@ class TrialRun:
             shutil.rmtree(self._checkpoint)
             config, device = self._trainer.config, self._trainer.device
             self._trainer = Trainer(config, device=device, notify=self._notify)
+            self._observe()
             self._steps, self._seconds = [], 0.0
+
+    def _observe(self) -> None:
+        if self._rollouts is not None:
+            self._trainer.observer = self._keep_rollouts
+
+    def _keep_rollouts(self, batch: RolloutBatch, experience: Experience) -> None:
+        """Record the batch for `sweeps replay`, on the steps that know the reference policy."""
+        if self._rollouts is None or experience.reference_logprobs is None:
+            return
+        step = self._trainer.steps_done
+        record_rollout(
+            batch,
+            experience.reference_logprobs,
+            self._rollouts / f"step-{step:06d}.safetensors",
+            config=self._trainer.config,
+            proximal_logprobs=experience.proximal_logprobs,
+            values=experience.values,
+            current_version=step,
+            most_megabytes=ROLLOUT_MEGABYTES,
+        )
 
 
 class RayTrial(tune.Trainable):
@@ -177,4 +206,10 @@ class RayTrial(tune.Trainable):
         spec = config["spec"]
         device = "cuda" if torch.cuda.is_available() else "cpu"
         trial_config = TrialConfig.model_validate(spec["config"])
-        self._run = TrialRun(trial_config, Path(spec["checkpoint"]), device=device)
+        kept = spec["rollouts"]
+        self._run = TrialRun(
+            trial_config,
+            Path(spec["checkpoint"]),
+            device=device,
+            rollouts=None if kept is None else Path(kept),
+        )

@@ -678,6 +678,12 @@ def test_every_problem_is_listed_at_once() -> None:
     ]
 
 
+def test_an_unknown_task_is_named_beside_other_problems() -> None:
+    problems = problems_of("task: thnk\nspace: {actor.kl_ctrl: [1.0]}")
+    assert any("task.name: got 'thnk', wanted one of think, sort" in line for line in problems)
+    assert any("did you mean actor.kl_ctl?" in line for line in problems)
+
+
 def test_a_problem_of_some_cells_says_which() -> None:
     assert problems_of("space: {actor.kl_ctl: [0.0, -1.0], actor.eps_clip: [0.1, 0.2]}") == [
         (
