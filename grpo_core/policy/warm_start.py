@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from filelock import FileLock
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - PyTorch's own convention
@@ -68,7 +69,7 @@ def warm_start(recipe: Recipe, notify: Callable[[str], None] = lambda _: None) -
     model = TinyDecoder(recipe.shape)
     try:
         model.load_state_dict(load_file(path))
-    except Exception as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
             f"{path} is not a warm start: {error}; delete it and retry"
         ) from error
