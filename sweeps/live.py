@@ -84,7 +84,7 @@ class Progress:
         parts = [f"{done}/{len(self.planned)} done", f"{len(self.running)} running"]
         parts += [f"{self.waiting} waiting", _clock(time.monotonic() - self.started)]
         if self.first_start is None and self.waiting:
-            parts.append("starting Ray")
+            parts.append("starting Ray (the first run on a machine also trains the warm start)")
         left = self.seconds_left(time.monotonic())
         if left is not None and done < len(self.planned):
             parts.append(f"about {_clock(left)} left")
