@@ -33,8 +33,9 @@ sweep: setup
 test: lint
 	$(BIN)/pytest
 
+# Without the run-time checks of tensor shapes, which `make test` has: under a minute.
 unit: setup
-	$(BIN)/pytest tests/unit tests/properties
+	$(BIN)/pytest tests/unit -m "not slow" -o addopts="--strict-markers --strict-config -ra --import-mode=importlib"
 
 lint: setup
 	$(BIN)/ruff format --check .
