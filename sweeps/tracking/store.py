@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sqlite3
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -100,10 +101,17 @@ def mlflow_command(uri: str | None = None) -> str | None:
     address = urllib.parse.urlsplit(DEFAULT_UI)
     store, artifacts = shlex.quote(chosen), shlex.quote(str(folder))
     return (
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true mlflow server "
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true "
+        f"{_mlflow_program()} server "
         f"--backend-store-uri {store} --artifacts-destination {artifacts} "
         f"--host {address.hostname} --port {address.port} --workers 1"
     )
+
+
+def _mlflow_program() -> str:
+    """MLflow's program of this environment, by its path: the user's shell may not be in it."""
+    program = Path(sys.executable).with_name("mlflow")
+    return shlex.quote(str(program)) if program.exists() else "mlflow"
 
 
 def ui_address(uri: str | None = None) -> str:
