@@ -185,7 +185,7 @@ class CriticConfig(Section):
     eps_clip: NonNegative = 0.5
     """Clip range of the value loss."""
     mask_no_eos_with_zero: bool = False
-    """Exclude truncated answers' bootstrap value."""
+    """Accepted because AReaL has it; nothing in the value update uses it."""
 
 
 class RefConfig(Section):
