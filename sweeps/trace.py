@@ -1,8 +1,9 @@
 """A run's curves, ready to be judged: one series per signal, absent signals known as absent."""
 
 import functools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,12 @@ class Trace:
     """Step and name of the first tensor that held NaN or inf."""
     judge: "Judge | None" = None
     """The independent evaluation; None where there was none."""
+    solvable: bool = False
+    """The policy is known to be able to reach a pass rate of 1, so a flat curve below is stuck."""
+    framework: str | None = None
+    """Whose log it is; None for our own trainer."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that the log itself states, under AReaL's dotted names."""
 
     def __getitem__(self, name: str) -> Series:
         return self.series[name]
@@ -70,6 +77,21 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def until(self, step: int) -> "Trace":
+        """What was known once `step` had been run; the judge's last look had not come yet."""
+        series = {
+            name: Series(one.steps[one.steps <= step], one.values[one.steps <= step])
+            for name, one in self.series.items()
+        }
+        broken = self.nonfinite if self.nonfinite and self.nonfinite[0] <= step else None
+        return replace(
+            self,
+            steps=self.steps[self.steps <= step],
+            series={name: one for name, one in series.items() if len(one)},
+            nonfinite=broken,
+            judge=None,
+        )
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of `names` that the run did not measure."""
@@ -87,8 +109,10 @@ def stage_signal(stage: str, part: str) -> str:
     return f"{stage}.{part}"
 
 
-def trace_of(metrics: list[StepMetrics], judge: Judge | None = None) -> Trace:
-    """The trace of one of our own trials."""
+def trace_of(
+    metrics: list[StepMetrics], judge: Judge | None = None, *, solvable: bool = True
+) -> Trace:
+    """The trace of one of our own trials; the embedded policy can solve the embedded tasks."""
     points: dict[str, list[tuple[int, float]]] = {}
     for step in metrics:
         for name in step.__slots__:
@@ -109,6 +133,7 @@ def trace_of(metrics: list[StepMetrics], judge: Judge | None = None) -> Trace:
         series={name: _series(pairs) for name, pairs in points.items()},
         nonfinite=broken,
         judge=judge,
+        solvable=solvable,
     )
 
 

@@ -76,6 +76,7 @@ def make_trace(
         steps=steps,
         series=series,
         judge=None if judge is None else Judge(judge[0], PROMPTS, judge[1], PROMPTS),
+        solvable=True,
     )
 
 
@@ -98,8 +99,4 @@ def symptoms_of(trace: Trace) -> dict[str, Finding]:
 
 def cut(trace: Trace, count: int) -> Trace:
     """The first `count` steps, without a judge's look behind them."""
-    series = {
-        name: Series(one.steps[one.steps < count], one.values[one.steps < count])
-        for name, one in trace.series.items()
-    }
-    return Trace(steps=trace.steps[:count], series=series)
+    return trace.until(count - 1)
