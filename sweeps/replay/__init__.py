@@ -9,7 +9,9 @@ blind      settings that replay cannot see, and why
 evaluate   every cell of a space on the batch, in several processes
 compare    which cells agree, how far each knob turns the update
 outcome    what replay found, as JSON
-implied    what a sweep need not run, with the proof
+proven     cells that are dead or repeat another, from the configurations alone
+implied    those proofs held against a recorded batch
+spared     trials of a sweep that are not run, and their ends
 table      the same for people
 figure     the same as a picture
 command    `sweeps replay`

@@ -7,12 +7,14 @@ Means are taken in float64 over copies of one float32 number, so they are exact.
 value function has signals of its own; with either nothing is proven.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from grpo_core.config import ActorConfig, NormConfig, TrialConfig
-from grpo_core.names import TASK_NAMES
+
+CHECKED_TASKS = frozenset({"think", "sort"})
+"""Tasks whose rewards lie between `task.reward_wrong` and `task.reward_right`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,22 @@ class Span:
         return bool(self.low == self.high)
 
 
-def prove_dead(config: TrialConfig) -> str | None:
+@dataclass(frozen=True, slots=True)
+class DeadProof:
+    """Why every update of a configuration is exactly zero."""
+
+    text: str
+    """The proof in words."""
+    stage: str
+    """The stage of the pipeline behind which no answer differs from another."""
+
+    @property
+    def symptom(self) -> str:
+        """What the detectors call it."""
+        return "reward_constant" if self.stage == "raw" else "zero_signal"
+
+
+def prove_dead(config: TrialConfig) -> DeadProof | None:
     """Why every update of this configuration is exactly zero; None without proof."""
     actor = config.actor
     if actor.kl_ctl > 0 or config.extensions.kl_loss_coef > 0 or config.critic is not None:
@@ -40,16 +57,27 @@ def prove_dead(config: TrialConfig) -> str | None:
     if not (_keeps_zero(actor.reward_norm) and _keeps_zero(actor.adv_norm)):
         return None
     proof = _zero(actor) or _alone(config) or _constant(config)
-    if proof is not None and actor.optimizer.weight_decay > 0:
-        return f"{proof}; only weight decay moves the policy"
+    if proof is None:
+        return None
+    if _one_reward(config):
+        proof = replace(proof, stage="raw")
+    if actor.optimizer.weight_decay > 0:
+        return replace(proof, text=f"{proof.text}; only weight decay moves the policy")
     return proof
 
 
-def _zero(actor: ActorConfig) -> str | None:
+def _one_reward(config: TrialConfig) -> bool:
+    """The task itself has only one reward."""
+    task = config.task
+    return task.name in CHECKED_TASKS and task.reward_right == task.reward_wrong
+
+
+def _zero(actor: ActorConfig) -> DeadProof | None:
+    nothing = "every reward becomes 0, and nothing else enters the loss"
     if actor.reward_scaling == 0:
-        return "actor.reward_scaling=0: every reward becomes 0, and nothing else enters the loss"
+        return DeadProof(f"actor.reward_scaling=0: {nothing}", "scaled")
     if actor.reward_clip == 0:
-        return "actor.reward_clip=0: every reward becomes 0, and nothing else enters the loss"
+        return DeadProof(f"actor.reward_clip=0: {nothing}", "clipped")
     return None
 
 
@@ -58,25 +86,27 @@ def _keeps_zero(norm: NormConfig | None) -> bool:
     return norm is None or norm.std_level is None or norm.eps > 0
 
 
-def _alone(config: TrialConfig) -> str | None:
+def _alone(config: TrialConfig) -> DeadProof | None:
     """Groups of one answer, compared with their own mean."""
     if config.gconfig.n_samples != 1:
         return None
     actor = config.actor
     if actor.reward_norm is not None and actor.reward_norm.mean_level == "group":
-        return (
+        return DeadProof(
             "gconfig.n_samples=1 with actor.reward_norm.mean_level=group: each answer is its own "
-            "group, and its reward minus its own mean is 0"
+            "group, and its reward minus its own mean is 0",
+            "normalized",
         )
     if actor.adv_norm is not None and actor.adv_norm.mean_level == "group" and _flat(actor):
-        return (
+        return DeadProof(
             "gconfig.n_samples=1 with actor.adv_norm.mean_level=group: all tokens of an answer "
-            "have the same advantage, and minus its own mean it is 0"
+            "have the same advantage, and minus its own mean it is 0",
+            "advantage",
         )
     return None
 
 
-def _constant(config: TrialConfig) -> str | None:
+def _constant(config: TrialConfig) -> DeadProof | None:
     span = clipped_span(config)
     if span is None or not span.constant:
         return None
@@ -89,9 +119,11 @@ def _constant(config: TrialConfig) -> str | None:
         f", {max(task.reward_wrong, task.reward_right):g}] and becomes {span.low:g} "
         f"({_words(config.actor)})"
     )
+    scaled = _scaled_span(config)
+    stage = "scaled" if scaled is not None and scaled.constant else "clipped"
     if span.low == 0:
-        return f"{given}, so nothing enters the loss"
-    return f"{given}; minus its own mean ({centred}) it is 0"
+        return DeadProof(f"{given}, so nothing enters the loss", stage)
+    return DeadProof(f"{given}; minus its own mean ({centred}) it is 0", stage)
 
 
 def clipped_span(config: TrialConfig) -> Span | None:
@@ -99,8 +131,16 @@ def clipped_span(config: TrialConfig) -> Span | None:
 
     Every map on the way is monotone, rounding included, so the ends stay the ends.
     """
+    span = _scaled_span(config)
+    if span is None:
+        return None
+    limit = np.float32(config.actor.reward_clip)
+    return span.mapped(np.clip(span.low, -limit, limit), np.clip(span.high, -limit, limit))
+
+
+def _scaled_span(config: TrialConfig) -> Span | None:
     actor, task = config.actor, config.task
-    if task.name not in TASK_NAMES or config.extensions.multi_objective_aggregation != (
+    if task.name not in CHECKED_TASKS or config.extensions.multi_objective_aggregation != (
         "sum_then_normalize"
     ):
         return None
@@ -114,9 +154,7 @@ def clipped_span(config: TrialConfig) -> Span | None:
         span = Span(min(span.low, span.low - factor), max(span.high, span.high - factor))
     bias, scale = np.float32(actor.reward_bias), np.float32(actor.reward_scaling)
     with np.errstate(over="ignore"):  # the clip takes care of infinity
-        span = span.mapped((span.low + bias) * scale, (span.high + bias) * scale)
-    limit = np.float32(actor.reward_clip)
-    return span.mapped(np.clip(span.low, -limit, limit), np.clip(span.high, -limit, limit))
+        return span.mapped((span.low + bias) * scale, (span.high + bias) * scale)
 
 
 def _centred_by(config: TrialConfig) -> str | None:

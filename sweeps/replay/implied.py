@@ -1,7 +1,7 @@
-"""What a sweep need not run: cells that are provably dead, or provably repeat another.
+"""Proofs held against a recorded batch: cells that are dead, or repeat another.
 
-A proof speaks of the configuration alone and holds for every batch. The recorded batch is asked as
-well: a proof that it contradicts is a bug of ours and ends in an error.
+A proof speaks of the configuration alone and holds for every batch. A batch that contradicts one
+shows a bug of ours and ends in an error.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import Literal
 from grpo_core.config import TrialConfig
 from grpo_core.replay import Recorded, Replayed, Replayer, lacking, splits_groups
 from sweeps.replay.compare import SAME
-from sweeps.replay.dead import prove_dead
-from sweeps.replay.inert import IN_TRAINING, canonical, plain_value, proofs
+from sweeps.replay.dead import DeadProof
+from sweeps.replay.proven import Repeats, prove
 from sweeps.space import Cell
 
 
@@ -37,47 +37,25 @@ def imply(
 ) -> list[Implied]:
     """Find the cells that are provably dead or provably repeat an earlier one.
 
-    A dead cell is never given as the duplicate of another, nor another as a duplicate of it. A
-    configuration that contributes an interim evaluation of its own counts as different.
-
     Args:
         cells: The cells of a plan, or their configurations; seeds are left out of account.
         batch: Recorded rollouts that the proofs are checked on; None for no check.
 
     Raises:
         RuntimeError: The batch contradicts a proof.
-    """  # noqa: DOC502 - raised by _checked
+    """  # noqa: DOC502 - raised by the checks
     configs = [cell.config if isinstance(cell, Cell) else cell for cell in cells]
     replayer = None if batch is None else Replayer(batch)
     found: list[Implied] = []
-    first: dict[TrialConfig, int] = {}
-    for i, config in enumerate(configs):
-        proof = prove_dead(config)
-        if proof is not None:
-            said = _check_dead(replayer, config, proof)
-            found.append(Implied(i, "dead", None, proof, said))
-            continue
-        plain = canonical(config, IN_TRAINING).model_copy(update={"seed": 0})
-        of = first.setdefault(plain, i)
-        if of != i:
-            proof = _explain(configs[of], config)
-            said = _check_same(replayer, configs[of], config, proof)
-            found.append(Implied(i, "duplicate", of, proof, said))
+    for i, proof in prove(configs).items():
+        match proof:
+            case DeadProof(text):
+                said = _check_dead(replayer, configs[i], text)
+                found.append(Implied(i, "dead", None, text, said))
+            case Repeats(of, text):
+                said = _check_same(replayer, configs[of], configs[i], text)
+                found.append(Implied(i, "duplicate", of, text, said))
     return found
-
-
-def _explain(one: TrialConfig, other: TrialConfig) -> str:
-    """The settings in which two configurations with one canonical form differ, with the proofs."""
-    inert = [proofs(config, IN_TRAINING) for config in (one, other)]
-    lines: dict[str, list[str]] = {}
-    for key in sorted(inert[0].keys() | inert[1].keys()):
-        values = [plain_value(config, key) for config in (one, other)]
-        if values[0] != values[1]:
-            why = inert[1].get(key) or inert[0][key]
-            lines.setdefault(why, []).append(f"{key} ({values[0]} or {values[1]})")
-    if not lines:
-        return "the same configuration"
-    return "; ".join(f"{', '.join(keys)} decides nothing: {why}" for why, keys in lines.items())
 
 
 def _check_dead(replayer: Replayer | None, config: TrialConfig, proof: str) -> str:

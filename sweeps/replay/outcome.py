@@ -24,7 +24,7 @@ from sweeps.replay.compare import (
     has_direction,
     measure_turn,
 )
-from sweeps.replay.dead import prove_dead
+from sweeps.replay.dead import DeadProof, prove_dead
 from sweeps.replay.evaluate import Evaluated, Measured, build_replayer, evaluate
 from sweeps.replay.inert import plain_value
 from sweeps.replay.recording import Recording
@@ -349,13 +349,18 @@ def _policy_notes(sight: Sight, recorded: Recorded, move: float) -> list[str]:
     return notes
 
 
-def _judge(measured: Measured, proof: str | None) -> tuple[Verdict, str | None]:
+def _judge(measured: Measured, proof: DeadProof | None) -> tuple[Verdict, str | None]:
     if measured.lacking:
         return "not evaluated", "; ".join(measured.lacking)
     if measured.nonfinite is not None:
         return "exploding", f"NaN or infinity at {_at(measured.nonfinite)}"
     if measured.norm == 0:
-        return "dead", proof or f"no contrast is left at {_at(_stage(measured))} on this batch"
+        return (
+            "dead",
+            proof.text
+            if proof
+            else f"no contrast is left at {_at(_stage(measured))} on this batch",
+        )
     return _judge_size(measured)
 
 

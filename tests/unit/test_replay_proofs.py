@@ -127,7 +127,7 @@ def test_proven_dead_cells_have_no_weight_on_any_batch(changes: dict[str, Any], 
     settings = config(changes)
     proof = prove_dead(settings)
     assert proof is not None
-    assert words in proof
+    assert words in proof.text
     for seed in range(5):
         result = Replayer(recorded(seed, settings.task)).evaluate(settings)
         assert not result.weights.any()
@@ -149,7 +149,7 @@ def test_without_eps_zero_over_zero_is_no_proof() -> None:
 def test_weight_decay_is_said() -> None:
     proof = prove_dead(config({"actor.reward_scaling": 0.0, "actor.optimizer.weight_decay": 0.1}))
     assert proof is not None
-    assert proof.endswith("only weight decay moves the policy")
+    assert proof.text.endswith("only weight decay moves the policy")
 
 
 NORM = {"mean_level": "group", "std_level": None}
