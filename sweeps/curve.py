@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sweeps.measure import Measure, measure_of
 from sweeps.statistics import (
     Estimate,
     Noise,
@@ -14,28 +15,32 @@ from sweeps.statistics import (
     point_noise,
     slope_of,
     smooth,
+    upper_bound,
     window_mean,
 )
 from sweeps.trace import Judge, Series, Trace
 
-CONVERGED = 0.8
-"""Pass rate from which a flat curve counts as arrived, not stuck (the tasks' ceiling is 1)."""
-RISE = 0.10
-"""Smallest change of a pass rate that is called one; healthy seeds differ by 0.08 at most."""
 LATE = 0.5
 """Share of the run, at its end, over which a late trend is read."""
+CLOSED = 0.5
+"""Share of the way from the start to the ceiling that a flat curve must have gone to count as
+arrived, where nobody knows whether the policy can reach the ceiling at all."""
+LITTLE = 0.4
+"""Below this share of the way a flat curve is stuck; between the two nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """A run's pass rate, summarised.
+    """A run's success, summarised: its pass rate, or the reward where a log has nothing better.
 
     `start` and `end` are of one kind: both the judge's, or both from training batches. What one
     sampling temperature gives must not be compared with what another does.
     """
 
+    measure: Measure
+    """What is plotted: the strict pass rate, or whatever reward the log has."""
     series: Series
-    """Strict pass rate of every training batch."""
+    """Its value for every training batch."""
     smoothed: Series
     """The same, as a running mean over an eighth of the run (3 steps at least)."""
     start: Estimate
@@ -56,40 +61,74 @@ class LearningCurve:
     """Change per batch over the second half."""
     rising: bool
     """A trend upwards that chance does not explain and that has not ended."""
+    solvable: bool
+    """The policy is known to be able to reach the ceiling."""
+
+    @property
+    def rise(self) -> float:
+        """Smallest change that is called one."""
+        return self.measure.rise
 
     @property
     def rose(self) -> bool:
-        """The end is better than the start, by RISE or more and beyond chance."""
-        return difference_is_significant(self.end, self.start, least=RISE, level=0.05)
+        """The end is better than the start, by `rise` or more and beyond chance."""
+        return difference_is_significant(self.end, self.start, least=self.rise, level=0.05)
 
     @property
     def fell_below_start(self) -> bool:
-        """The end is worse than the start, by RISE or more and beyond chance."""
-        return difference_is_significant(self.start, self.end, least=RISE, level=0.05)
+        """The end is worse than the start, by `rise` or more and beyond chance."""
+        return difference_is_significant(self.start, self.end, least=self.rise, level=0.05)
 
     @property
     def fall(self) -> float:
         """From the best window down to the last quarter; 0 where that is within chance."""
-        fell = difference_is_significant(self.best, self.late, least=1.5 * RISE)
+        fell = difference_is_significant(self.best, self.late, least=1.5 * self.rise)
         return self.best.mean - self.late.mean if fell else 0.0
 
     @property
+    def closed(self) -> float:
+        """Share of the way from start to ceiling that was gone; infinite without a ceiling."""
+        ceiling = self.measure.ceiling
+        if ceiling is None or ceiling <= self.start.mean:
+            return float("inf")
+        return (self.late.mean - self.start.mean) / (ceiling - self.start.mean)
+
+    @property
     def arrived(self) -> bool:
-        """It ended near the ceiling and did not fall to get there.
+        """It ended near the ceiling and did not fall to get there, or has gone far and settled.
 
         The end is a snapshot of one policy, and late in a run a single update can make it dip by
-        several points; a last quarter above the ceiling outweighs an end just below it.
+        several points; a last quarter above the ceiling outweighs an end just below it. A policy
+        that may be unable to reach the ceiling has arrived when it rose by half of the way there
+        and is flat; without a known ceiling, when it rose and is flat.
         """
-        held = self.late.mean >= CONVERGED and self.end.mean >= CONVERGED - RISE
-        return self.fall == 0.0 and (held or self.end.mean >= CONVERGED)
+        if self.fall > 0.0:
+            return False
+        converged = self.measure.converged
+        if converged is not None:
+            held = self.late.mean >= converged and self.end.mean >= converged - self.rise
+            if held or self.end.mean >= converged:
+                return True
+        return not self.solvable and self.rose and not self.rising and self.closed >= CLOSED
 
     @property
     def stuck(self) -> bool:
         """Its end and its last quarter are well below the ceiling, and it rises no more.
 
-        Within RISE of the ceiling nobody calls a run stuck: noise alone moves it across.
+        Within `rise` of the ceiling nobody calls a run stuck: noise alone moves it across.
         """
-        return max(self.end.mean, self.late.mean) < CONVERGED - RISE and not self.rising
+        if self.rising:
+            return False
+        converged = self.measure.converged
+        if converged is None:
+            return not self.rose
+        below = max(self.end.mean, self.late.mean) < converged - self.rise
+        return below and (self.solvable or not self.rose or self.closed < LITTLE)
+
+    @property
+    def peaked(self) -> bool:
+        """Some stretch of it was near the ceiling."""
+        return self.measure.converged is not None and self.best.mean >= self.measure.converged
 
     @property
     def top(self) -> float:
@@ -104,20 +143,29 @@ class LearningCurve:
 
 
 def learning_curve(trace: Trace) -> LearningCurve:
-    """Summarise the pass rate of `trace`, which must have one."""
-    series = trace["pass_rate"]
+    """Summarise what `trace` says of success.
+
+    Raises:
+        ValueError: it holds neither a pass rate nor a reward.
+    """
+    measure = measure_of(trace)
+    if measure is None:
+        raise ValueError("the trace has neither a pass rate nor a reward")
+    series = trace[measure.signal]
     width = max(3, len(series) // 8)
     smoothed = Series(series.steps, smooth(series.values, width))
     peak = int(np.argmax(smoothed.values))
     window = series.values[max(0, peak - width // 2) : peak + width - width // 2]
     noise = point_noise(series.values)
+    beginning = max(2, len(series) // 20)
     first, late = (
-        window_mean(series.values[:2], noise),
+        window_mean(series.values[:beginning], noise),
         window_mean(series.last(0.25).values, noise),
     )
     judged = _judged(trace.judge)
     half = series.last(LATE)
     return LearningCurve(
+        measure=measure,
         series=series,
         smoothed=smoothed,
         start=first if judged is None else judged[0],
@@ -128,7 +176,8 @@ def learning_curve(trace: Trace) -> LearningCurve:
         best_step=int(series.steps[peak]),
         gain=None if judged is None else difference(judged[1], judged[0]),
         slope=slope_of(half.values, noise),
-        rising=_rises(series, half, late, noise),
+        rising=_rises(series, late, noise, measure.rise),
+        solvable=trace.solvable,
     )
 
 
@@ -142,12 +191,18 @@ def _judged(judge: Judge | None) -> tuple[Estimate, Estimate] | None:
     )
 
 
-def _rises(series: Series, half: Series, late: Estimate, noise: Noise) -> bool:
+def _rises(series: Series, late: Estimate, noise: Noise, rise: float) -> bool:
     """Generous on purpose: a rising curve must never be called a plateau.
 
     A trend over the second half, a last quarter above the third, or, for slow risers, a trend over
-    the whole run that the last quarter goes on with, by half of a line's rise at least.
+    the whole run that the last quarter goes on with, by half of a line's rise at least. A trend so
+    small that as many steps again can't bring a third of `rise` is none (a long log shows the
+    smallest slope beyond chance).
     """
+    half = series.last(LATE)
+    slope = slope_of(half.values, noise)
+    if len(half) >= 30 and upper_bound(slope, 0.95) * len(series) < rise / 3:
+        return False
     third = window_mean(half.first(0.5).values, noise)
     if kendall_trend(half.values) < 0.05:
         return True
@@ -155,4 +210,4 @@ def _rises(series: Series, half: Series, late: Estimate, noise: Noise) -> bool:
         return True
     gained = slope_of(series.values).mean * len(series)
     goes_on = late.mean - third.mean >= 0.5 * gained / 4
-    return gained >= RISE and goes_on and kendall_trend(series.values) < 0.01
+    return gained >= rise and goes_on and kendall_trend(series.values) < 0.01

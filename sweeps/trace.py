@@ -64,6 +64,8 @@ class Trace:
     """The independent evaluation; None where there was none."""
     solvable: bool = False
     """The policy is known to be able to reach a pass rate of 1, so a flat curve below is stuck."""
+    inapplicable: frozenset[str] = frozenset()
+    """Signals that this run could not have: nobody misses them."""
     framework: str | None = None
     """Whose log it is; None for our own trainer."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -114,15 +116,18 @@ def trace_of(
 ) -> Trace:
     """The trace of one of our own trials; the embedded policy can solve the embedded tasks."""
     points: dict[str, list[tuple[int, float]]] = {}
+    asked: set[str] = set()
     for step in metrics:
         for name in step.__slots__:
             value = getattr(step, name)
+            asked.add(name)
             if name not in ("step", "stages", "nonfinite") and value is not None:
                 points.setdefault(name, []).append((step.step, float(value)))
         for stage in STAGES:
             signal = step.stages.get(stage)
             for part in () if signal is None else signal.__slots__:
                 value = getattr(signal, part)
+                asked.add(stage_signal(stage, part))
                 if value is not None:
                     points.setdefault(stage_signal(stage, part), []).append(
                         (step.step, float(value))
@@ -134,6 +139,7 @@ def trace_of(
         nonfinite=broken,
         judge=judge,
         solvable=solvable,
+        inapplicable=frozenset(asked - points.keys()),
     )
 
 

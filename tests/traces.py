@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from grpo_core.metrics import STAGES
 from sweeps.curve import learning_curve
-from sweeps.detectors import DETECTORS
+from sweeps.detectors import DETECTORS, lacks
 from sweeps.findings import Finding
 from sweeps.trace import Judge, Series, Trace, stage_signal
 
@@ -61,9 +61,17 @@ def make_trace(
         "log_ratio_abs": 0.02,
         "effective_samples": 0.99,
         "staleness": 0.0,
+        "length_mean": np.linspace(5.0, 4.0, count),
+        "truncated": 0.02,
+        "logprob_gap": 1e-7,
+        "advantage_std": 0.9,
+        "token_fidelity": 0.9,
+        "group_mean_max": 1e-8,
+        "eval_pass_rate": passed,
     }
     for stage in STAGES:
         signals |= {stage_signal(stage, "silent"): 0.1, stage_signal(stage, "fidelity"): 1.0}
+        signals |= {stage_signal(stage, "extreme"): 2.4 if stage == "normalized" else 1.0}
     for changes in (*bent, also):
         signals |= {name.replace("__", "."): value for name, value in changes.items()}
     steps = np.arange(count, dtype=np.int64)
@@ -80,6 +88,42 @@ def make_trace(
     )
 
 
+def make_log(
+    reward: Sequence[float] | NDArray[np.float64],
+    missing: Sequence[str] = (),
+    settings: Mapping[str, float] | None = None,
+    **also: Signal,
+) -> Trace:
+    """What another trainer logs of a healthy run with this reward, except for `also`.
+
+    A component's name has two underscores: `component__format` is `component.format`.
+    """
+    count = len(reward)
+    rng = np.random.default_rng(7)
+    signals: dict[str, Signal] = {
+        "reward_mean": np.asarray(reward, dtype=np.float64),
+        "entropy": np.linspace(0.5, 0.3, count) + rng.normal(0, 0.01, count),
+        "kl_reference": 0.05 * np.sqrt(np.arange(count) / count),
+        "grad_norm": np.exp(rng.normal(-1.0, 0.2, count)),
+        "loss": rng.normal(0.0, 0.01, count),
+        "learning_rate": 1e-6,
+        "length_mean": 300 + rng.normal(0, 10, count),
+        "truncated": np.clip(rng.normal(0.02, 0.005, count), 0, 1),
+        "clip_fraction": np.clip(rng.normal(0.004, 0.001, count), 0, 1),
+        "raw.silent": np.clip(rng.normal(0.25, 0.05, count), 0, 1),
+        "advantage_mean": 0.0,
+        "advantage_std": 0.9,
+    }
+    signals |= {name.replace("__", "."): value for name, value in also.items()}
+    steps = np.arange(count, dtype=np.int64)
+    series = {
+        name: Series(steps, np.broadcast_to(np.asarray(value, dtype=np.float64), count).copy())
+        for name, value in signals.items()
+        if name not in missing
+    }
+    return Trace(steps=steps, series=series, framework="trl", settings=dict(settings or {}))
+
+
 def from_stage(stage: str, part: str, value: float) -> dict[str, Signal]:
     """The signals of a stage and all later ones, for `make_trace`."""
     later = STAGES[STAGES.index(stage) :]
@@ -92,7 +136,7 @@ def symptoms_of(trace: Trace) -> dict[str, Finding]:
     findings = [
         detector(trace, curve)
         for detector in DETECTORS
-        if not trace.missing(detector.needs) and len(trace) >= detector.least_steps
+        if not lacks(detector, trace) and len(trace) >= detector.least_steps
     ]
     return {finding.symptom: finding for finding in findings if finding is not None}
 

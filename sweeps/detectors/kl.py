@@ -6,7 +6,14 @@ from typing import ClassVar
 import numpy as np
 
 from sweeps.curve import LearningCurve
-from sweeps.detectors.base import first_sustained, mean_first, mean_last
+from sweeps.detectors.base import (
+    departure,
+    finite,
+    first_sustained,
+    gained_late,
+    mean_first,
+    mean_last,
+)
 from sweeps.findings import Finding
 from sweeps.statistics import smooth
 from sweeps.trace import Series, Trace
@@ -22,7 +29,8 @@ class KlPinned:
     """
 
     symptom: ClassVar[str] = "kl_pinned"
-    needs: ClassVar[tuple[str, ...]] = ("kl_share", "kl_reference", "entropy", "pass_rate")
+    needs: ClassVar[tuple[str, ...]] = ("kl_share", "kl_reference", "entropy")
+    or_else: ClassVar[tuple[tuple[str, ...], ...]] = ()
     least_steps: int = 16
 
     share: float = 0.25
@@ -45,10 +53,10 @@ class KlPinned:
         message = (
             f"the KL penalty makes up {share:.0%} of the returns' variance (threshold "
             f"{self.share:.0%}) and holds the policy at {kl:.2g} nats/token from the reference; "
-            f"the pass rate stays at {curve.end.mean:.2f}: actor.kl_ctl is too large for this "
-            "reward scale (lower it, or raise actor.reward_scaling)"
+            f"the {curve.measure.word} stays at {curve.end.mean:.2f}: actor.kl_ctl is too large "
+            "for this reward scale (lower it, or raise actor.reward_scaling)"
         )
-        evidence = {"kl_share": share, "kl_reference": kl, "pass_rate": curve.end.mean}
+        evidence = {"kl_share": share, "kl_reference": kl, curve.measure.signal: curve.end.mean}
         return Finding(self.symptom, onset, message, evidence, 0.9, stage="returns")
 
     def _onset(self, shares: Series) -> int:
@@ -59,30 +67,74 @@ class KlPinned:
 
 @dataclass(frozen=True, slots=True)
 class KlRunaway:
-    """The policy leaves the reference for good, and the pass rate pays for it (M05, M13).
+    """The policy leaves the reference for good, and the reward pays for it (M05, M13).
 
-    A level alone proves nothing: healthy learning raises KL as well.
+    A level alone proves nothing: healthy learning raises KL as well, but slows down once the
+    reward does. So either the reward has fallen, or KL still gathers speed while nothing is gained.
     """
 
     symptom: ClassVar[str] = "kl_runaway"
-    needs: ClassVar[tuple[str, ...]] = ("kl_reference", "entropy", "pass_rate")
+    needs: ClassVar[tuple[str, ...]] = ("kl_reference",)
+    or_else: ClassVar[tuple[tuple[str, ...], ...]] = ()
     least_steps: int = 10
 
     far: float = 1.0
     """KL to the reference, as a multiple of the initial entropy, that counts as far away."""
+    faster: float = 1.5
+    """What KL gains in the second half, as a multiple of the first half, of a policy on the run;
+    one that diffuses gains as much, one that has learned gains less."""
+    jump: float = 4.0
+    """The same, from which a rising reward is no excuse once KL is far."""
+    noticed: float = 0.05
+    """KL below this share of the initial entropy is no drift worth a word."""
+    lasting: int = 40
+    """Least steps to tell a drift."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
-        """KL beyond `far` while the pass rate has fallen from its best."""
-        kl, entropy = mean_last(trace["kl_reference"]), mean_first(trace["entropy"])
-        sick = curve.fall > 0 or curve.fell_below_start
-        if curve.arrived or not sick or not entropy > 0 or not kl >= self.far * entropy:
+        """KL beyond `far` while the reward has fallen from its best, or KL at growing speed."""
+        series = finite(trace["kl_reference"])
+        if len(series) < self.least_steps:
             return None
-        series = trace["kl_reference"]
+        entropy = mean_first(trace["entropy"]) if "entropy" in trace else 0.0
+        kl = mean_last(series)
+        sick = curve.fall > 0 or curve.fell_below_start
+        if not curve.arrived and sick and entropy > 0 and kl >= self.far * entropy:
+            return self._fell(series, kl, entropy, curve)
+        return self._drifts(series, kl, entropy, curve)
+
+    def _fell(self, series: Series, kl: float, entropy: float, curve: LearningCurve) -> Finding:
         onset = first_sustained(series, np.asarray(series.values >= self.far * entropy))
         message = (
             f"KL to the reference reached {kl:.2g} nats/token, {kl / entropy:.1f} times the "
-            f"initial entropy (threshold {self.far:g}), while the pass rate fell from "
+            f"initial entropy (threshold {self.far:g}), while the {curve.measure.word} fell from "
             f"{curve.top:.2f} to {curve.late.mean:.2f}"
         )
-        evidence = {"kl_reference": kl, "initial_entropy": entropy, "pass_rate": curve.end.mean}
+        evidence = {
+            "kl_reference": kl,
+            "initial_entropy": entropy,
+            curve.measure.signal: curve.end.mean,
+        }
         return Finding(self.symptom, onset, message, evidence, 0.8)
+
+    def _drifts(
+        self, series: Series, kl: float, entropy: float, curve: LearningCurve
+    ) -> Finding | None:
+        """KL that gathers speed while nothing is gained; the embedded trials are too short."""
+        if len(series) < self.lasting or curve.solvable or kl < self.noticed * entropy:
+            return None
+        parts = [float(np.median(part)) for part in np.array_split(series.values, 8)]
+        first, second = parts[3] - parts[0], parts[7] - parts[3]
+        far = entropy > 0 and kl >= self.far * entropy
+        drifts = second >= self.faster * max(first, 0.0) and not gained_late(curve)
+        jumped = far and second >= self.jump * max(first, 0.0)
+        if second <= 0 or parts[7] <= 2 * parts[3] or not (drifts or jumped):
+            return None
+        onset = departure(series, 0.1)
+        message = (
+            f"KL to the reference gathers speed: {first:.2g} nats/token gained in the first half "
+            f"of the run, {second:.2g} in the second (threshold {self.faster:g} times as much), up "
+            f"to {kl:.2g}, while the {curve.measure.word} went from {curve.start.mean:.2f} to "
+            f"{curve.late.mean:.2f}"
+        )
+        evidence = {"kl_reference": kl, "first_half": first, "second_half": second}
+        return Finding(self.symptom, onset, message, evidence, 0.85 if jumped else 0.75)

@@ -8,9 +8,13 @@ import numpy as np
 from grpo_core.metrics import STAGES
 from sweeps.curve import LearningCurve
 from sweeps.findings import Finding
+from sweeps.measure import Measure
 from sweeps.stages import STAGE_SETTINGS
 from sweeps.statistics import sustained_from
-from sweeps.trace import Trace, stage_signal
+from sweeps.trace import Series, Trace, stage_signal
+
+GROUP = 8
+"""Answers per prompt where a log does not say: what most recipes use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,30 +26,49 @@ class RewardConstant:
     """
 
     symptom: ClassVar[str] = "reward_constant"
-    needs: ClassVar[tuple[str, ...]] = ("reward_distinct", "pass_rate")
+    needs: ClassVar[tuple[str, ...]] = ("reward_mean",)
+    or_else: ClassVar[tuple[tuple[str, ...], ...]] = ()
     least_steps: int = 10
 
     passing: float = 0.9
-    """Above this pass rate a constant reward is success."""
+    """Above this share of the full reward a constant one is success."""
 
-    def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:  # noqa: ARG002
+    def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """The first step from which all rewards are one value."""
-        steps, (distinct, passed) = trace.together(*self.needs)
-        start = sustained_from((distinct <= 1) & (passed < self.passing), self.least_steps)
+        steps, same = self._one_value(trace)
+        _, (passed,) = trace.together(curve.measure.signal)
+        at = np.isin(trace[curve.measure.signal].steps, steps)
+        low = _fails(passed[at], curve, self.passing)
+        if len(low) != len(same):
+            return None
+        start = sustained_from(same & low, self.least_steps)
         if start is None:
             return None
         onset, count = int(steps[start]), len(steps) - start
-        evidence = {"steps": float(count)}
-        value = ""
-        if "reward_mean" in trace:
-            evidence["reward"] = float(trace["reward_mean"].values[-1])
-            value = f" ({evidence['reward']:g})"
+        value = float(trace["reward_mean"].values[-1])
         message = (
-            f"every answer to every prompt got the same raw reward{value} in the last {count} "
+            f"every answer to every prompt got the same raw reward ({value:g}) in the last {count} "
             f"steps, from step {onset}: nothing to learn from; check the verifier, the answer "
             "format and gconfig.max_new_tokens"
         )
+        evidence = {"steps": float(count), "reward": value}
         return Finding(self.symptom, onset, message, evidence, 1.0, stage="raw")
+
+    def _one_value(self, trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+        """Steps, and whether all rewards of the batch were one value, the same as a step before."""
+        if "reward_distinct" in trace:
+            distinct = trace["reward_distinct"]
+            return distinct.steps, distinct.values <= 1
+        mean = trace["reward_mean"]
+        same = np.zeros(len(mean), dtype=np.bool_)
+        same[1:] = np.diff(mean.values) == 0
+        for low, high in (("reward_min", "reward_max"),):
+            if low in trace and high in trace:
+                steps, (lowest, highest) = trace.together(low, high)
+                return steps, lowest == highest
+        if "reward_std" in trace and len(trace["reward_std"]) == len(mean):
+            same &= trace["reward_std"].values == 0
+        return mean.steps, same
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +77,40 @@ class ZeroSignal:
 
     At the raw stage the prompts are too hard (or the group is too small); later a setting has
     flattened the difference. A policy that passes nearly everything is silent because it is done.
+    Where a log has no share of silent groups, a reward near the floor still tells: of groups of G
+    answers that pass with probability p, p^G + (1 - p)^G are silent.
     """
 
     symptom: ClassVar[str] = "zero_signal"
-    needs: ClassVar[tuple[str, ...]] = (
-        "pass_rate",
-        stage_signal("raw", "silent"),
-        stage_signal("advantage", "silent"),
-    )
+    needs: ClassVar[tuple[str, ...]] = (stage_signal("raw", "silent"),)
+    or_else: ClassVar[tuple[tuple[str, ...], ...]] = (("reward_mean",),)
     least_steps: int = 4
 
     silent: float = 0.95
     """Share of groups without contrast from which a stage counts as silent."""
+    mostly: float = 0.8
+    """The same for the raw reward of a run that stands still; a recipe's own limit."""
     passing: float = 0.9
     """Above this pass rate silence is success."""
     raw_steps: int = 10
     """Least steps where the raw reward itself is silent: a hard task may take off later."""
+    lasting: int = 30
+    """Least steps for anything less than silence."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """The first step of a silence that lasts to the end, and the first silent stage."""
         stages = [stage for stage in STAGES if stage_signal(stage, "silent") in trace]
+        if not stages:
+            return self._expected(trace, curve)
+        signal = curve.measure.signal
         steps, (passed, *shares) = trace.together(
-            "pass_rate", *(stage_signal(stage, "silent") for stage in stages)
+            signal, *(stage_signal(stage, "silent") for stage in stages)
         )
         silence = dict(zip(stages, shares, strict=True))
-        dead = (silence["advantage"] >= self.silent) & (passed < self.passing)
+        dead = (silence[stages[-1]] >= self.silent) & _fails(passed, curve, self.passing)
         start = sustained_from(dead, self.least_steps)
         if start is None:
-            return None
+            return self._mostly(trace[stage_signal("raw", "silent")], curve)
         lost = next(s for s in stages if bool(np.all(silence[s][start:] >= self.silent)))
         means = {stage: float(np.mean(silence[stage][start:])) for stage in stages}
         onset, count = int(steps[start]), len(steps) - start
@@ -91,18 +120,54 @@ class ZeroSignal:
             return None
         return self._no_contrast(onset, count, means["raw"], float(np.mean(passed[start:])))
 
-    def _no_contrast(self, onset: int, count: int, share: float, passed: float) -> Finding:
+    def _mostly(self, silent: Series, curve: LearningCurve) -> Finding | None:
+        """A run that stands still while four of five groups are silent."""
+        late = silent.last(0.25).values
+        share = float(np.mean(late))
+        if len(silent) < self.lasting or not share >= self.mostly or not curve.stuck:
+            return None
+        if not _fails(np.array([curve.late.mean]), curve, self.passing)[0]:
+            return None
+        high = silent.values >= self.mostly
+        onset = int(silent.steps[int(np.argmax(high))])
+        return self._no_contrast(onset, len(late), share, curve.late.mean, confidence=0.8)
+
+    def _expected(self, trace: Trace, curve: LearningCurve) -> Finding | None:
+        """Silence that a reward near the floor implies."""
+        measure, size = curve.measure, int(trace.settings.get("gconfig.n_samples", GROUP))
+        if measure.ceiling is None or not curve.stuck or len(curve.series) < self.lasting:
+            return None
+        reached = float(np.clip(curve.late.mean, 0.0, 1.0))
+        share = (1 - reached) ** size + reached**size
+        if reached > 0.5 or not share >= self.mostly:
+            return None
+        onset = curve.first_below(max(curve.late.mean, 0.0) + curve.rise / 2)
+        return self._no_contrast(
+            onset, len(curve.series), share, reached, confidence=0.75, size=size
+        )
+
+    def _no_contrast(
+        self,
+        onset: int,
+        count: int,
+        share: float,
+        passed: float,
+        *,
+        confidence: float = 1.0,
+        size: int | None = None,
+    ) -> Finding:
+        seen = "have" if size is None else f"of {size} answers are bound to have"
         message = (
-            f"{share:.0%} of the groups have no contrast in their raw rewards from step {onset} "
+            f"{share:.0%} of the groups {seen} no contrast in their raw rewards from step {onset} "
             f"on, at a pass rate of {passed:.2f}: the task gives this policy nothing to compare"
         )
         evidence = {
             "silent": share,
-            "threshold": self.silent,
+            "threshold": self.silent if confidence == 1.0 else self.mostly,
             "steps": float(count),
             "pass_rate": passed,
         }
-        return Finding(self.symptom, onset, message, evidence, 1.0, stage="raw")
+        return Finding(self.symptom, onset, message, evidence, confidence, stage="raw")
 
     def _flattened(self, onset: int, count: int, lost: str, means: dict[str, float]) -> Finding:
         stages = list(means)
@@ -119,3 +184,14 @@ class ZeroSignal:
             "steps": float(count),
         }
         return Finding(self.symptom, onset, message, evidence, 1.0, stage=lost)
+
+
+def _fails(values: np.ndarray, curve: LearningCurve, share: float) -> np.ndarray:
+    """Which values are below `share` of the full reward; without a ceiling, whether it ever rose.
+
+    A silent run whose reward rose first is done, as far as anybody can tell.
+    """
+    measure: Measure = curve.measure
+    if measure.ceiling is None:
+        return np.full(len(values), not curve.rose)
+    return values < measure.passing(share)

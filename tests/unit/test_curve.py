@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from sweeps.curve import CONVERGED, learning_curve
+from sweeps.curve import learning_curve
+from sweeps.measure import CONVERGED
 from sweeps.trace import Judge, Trace
 from tests.traces import make_trace, rise, sampled
 

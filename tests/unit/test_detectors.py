@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +12,22 @@ from sweeps.detectors import (
     OUTCOME_SYMPTOMS,
     PROVEN_SYMPTOMS,
     SIGNAL_SYMPTOMS,
+    TELEMETRY_SYMPTOMS,
     Detector,
 )
 from sweeps.stages import STAGE_SETTINGS
 from sweeps.trace import Series, Trace
 from sweeps.verdict import diagnose
-from tests.traces import Signal, cut, from_stage, make_trace, rise, sampled, symptoms_of
+from tests.traces import (
+    Signal,
+    cut,
+    from_stage,
+    make_log,
+    make_trace,
+    rise,
+    sampled,
+    symptoms_of,
+)
 
 FLAT = sampled([0.3] * 40)
 COLLAPSED = np.concatenate([np.linspace(0.3, 0.5, 10), [0.2, 0.1], np.zeros(28)])
@@ -482,22 +493,65 @@ def test_a_rising_curve_is_never_a_plateau(seed: int) -> None:
 
 # --- every detector ------------------------------------------------------------------------------
 
+STILL = np.clip(sampled([0.3] * 120), 0, 1)
+"""Another trainer's reward that stands still."""
+FALLEN = sampled(np.concatenate([np.linspace(0.2, 0.6, 60), np.linspace(0.6, 0.1, 30), [0.1] * 30]))
+LEARNED = sampled(rise(120, 0.2, 0.85))
+GROWN = np.concatenate([np.ones(60), np.linspace(1, 10, 60)])
+"""Ten times its first half at the end."""
+
 SICK: dict[str, Callable[[], Trace]] = {
     "reward_constant": lambda: make_trace([0.0] * 40, reward_distinct=1.0),
     "zero_signal": lambda: make_trace(FLAT, from_stage("clipped", "silent", 1.0)),
     "dead_update": lambda: make_trace(FLAT, grad_norm=0.0),
     "nonfinite": lambda: make_trace(FLAT, loss=[1.0] * 30 + [np.nan] * 10),
+    "advantage_blowup": lambda: make_trace(FLAT, normalized__extreme=[2.4] * 20 + [1e5] * 20),
+    "baseline_corruption": lambda: make_trace(FLAT, group_mean_max=0.4),
+    "misplaced_reward": lambda: make_trace(FLAT, token_fidelity=0.1),
     "kl_pinned": lambda: make_trace(FLAT, PINNED),
     "reward_hacking": lambda: make_trace(COLLAPSED, SWAMPED),
     "ratio_instability": lambda: make_trace(COLLAPSED, STALE),
+    "rollout_desync": lambda: make_trace(FLAT, logprob_gap=np.linspace(0.0, 0.3, 40)),
     "overshoot": lambda: make_trace(COLLAPSED, FAST),
-    "kl_runaway": lambda: make_trace(COLLAPSED, kl_reference=1.0),
+    "kl_runaway": lambda: make_trace(COLLAPSED, kl_reference=1.0, staleness=8.0),
+    "length_collapse": lambda: make_trace(COLLAPSED, length_mean=np.linspace(8, 1, 40)),
+    "length_explosion": lambda: make_trace(FLAT, truncated=np.linspace(0.02, 0.6, 40)),
     "entropy_explosion": lambda: make_trace(FLAT, entropy=np.linspace(0.7, 2.0, 40)),
     "entropy_collapse": lambda: make_trace(FLAT, entropy=[0.6] * 10 + [0.05] * 30),
     "starved_update": lambda: make_trace(FLAT, STARVED),
+    "noise_dominated": lambda: make_trace(FLAT, from_stage("raw", "fidelity", 0.1)),
+    "loss_scale": lambda: make_log(STILL, grad_norm=[0.1] * 60 + [0.6] * 60),
+    "generalisation_gap": lambda: make_log(LEARNED, eval_pass_rate=sampled([0.2] * 120)),
     "reward_collapse": lambda: make_trace(COLLAPSED),
     "reward_plateau": lambda: make_trace([0.3] * 40),
 }
+LOGGED: dict[str, Callable[[], Trace]] = {
+    "reward_constant": lambda: make_log([0.0] * 120, reward_std=0.0),
+    "zero_signal": lambda: make_log(STILL / 40, missing=["raw.silent"]),
+    "dead_update": lambda: make_log(STILL, grad_norm=0.0),
+    "nonfinite": lambda: make_log(STILL, grad_norm=[1.0] * 90 + [np.nan] * 30),
+    "advantage_blowup": lambda: make_log(STILL, advantage_max=[2.4] * 60 + [1e4] * 60),
+    "baseline_corruption": lambda: make_log(STILL, advantage_mean=-0.7),
+    "misplaced_reward": lambda: make_log(
+        STILL, truncated=0.97, settings={"gconfig.max_new_tokens": 2000}
+    ),
+    "reward_hacking": lambda: make_log(LEARNED, eval_pass_rate=FALLEN),
+    "ratio_instability": lambda: make_log(FALLEN, logprob_gap=0.02 * GROWN),
+    "rollout_desync": lambda: make_log(STILL, logprob_gap=np.linspace(0.01, 0.2, 120)),
+    "overshoot": lambda: make_log(FALLEN, grad_norm=GROWN**2),
+    "kl_runaway": lambda: make_log(STILL, kl_reference=0.02 * GROWN),
+    "length_collapse": lambda: make_log(FALLEN, length_mean=np.linspace(300, 20, 120)),
+    "length_explosion": lambda: make_log(STILL, length_mean=np.linspace(300, 900, 120)),
+    "entropy_explosion": lambda: make_log(FALLEN, entropy=np.linspace(0.5, 2.0, 120)),
+    "entropy_collapse": lambda: make_log(STILL, entropy=[0.5] * 20 + [0.02] * 100),
+    "starved_update": lambda: make_log(STILL, kl_reference=1e-6, entropy=0.5),
+    "noise_dominated": lambda: make_log(0.5 + 0.3 * np.resize([1, -1, -1, 1], 120)),
+    "loss_scale": SICK["loss_scale"],
+    "generalisation_gap": SICK["generalisation_gap"],
+    "reward_collapse": lambda: make_log(FALLEN),
+    "reward_plateau": lambda: make_log(0.3 + 0.002 * np.resize([1, -1, -1, 1], 120)),
+}
+"""The same symptoms as another trainer's log shows them."""
 by_detector = pytest.mark.parametrize("detector", DETECTORS, ids=lambda d: d.symptom)
 
 
@@ -507,14 +561,26 @@ def seen(detector: Detector, trace: Trace) -> bool:
 
 def test_every_detector_has_one_symptom_and_a_case_here() -> None:
     assert [detector.symptom for detector in DETECTORS] == list(SICK)
-    classes = [*SIGNAL_SYMPTOMS, *PROVEN_SYMPTOMS, *MECHANISM_SYMPTOMS, *OUTCOME_SYMPTOMS]
+    classes = [
+        *SIGNAL_SYMPTOMS,
+        *PROVEN_SYMPTOMS,
+        *MECHANISM_SYMPTOMS,
+        *TELEMETRY_SYMPTOMS,
+        *OUTCOME_SYMPTOMS,
+    ]
     assert len(set(classes)) == len(classes)
     assert set(classes) <= set(SICK)
+    assert set(SICK) - set(LOGGED) == {"kl_pinned"}  # no other trainer logs KL's share
 
 
+@pytest.mark.parametrize("cases", [SICK, LOGGED], ids=["trial", "log"])
 @by_detector
-def test_a_detector_sees_its_case_with_numbers_and_a_step_of_the_run(detector: Detector) -> None:
-    trace = SICK[detector.symptom]()
+def test_a_detector_sees_its_case_with_numbers_and_a_step_of_the_run(
+    detector: Detector, cases: dict[str, Callable[[], Trace]]
+) -> None:
+    if detector.symptom not in cases:
+        pytest.skip("no other trainer logs what it needs")
+    trace = cases[detector.symptom]()
     finding = detector(trace, learning_curve(trace))
     assert finding is not None
     assert finding.symptom == detector.symptom
@@ -525,23 +591,38 @@ def test_a_detector_sees_its_case_with_numbers_and_a_step_of_the_run(detector: D
     assert finding.stage is None or finding.stage in STAGE_SETTINGS
 
 
+@pytest.mark.parametrize("cases", [SICK, LOGGED], ids=["trial", "log"])
+@by_detector
+def test_the_verdict_on_its_case_is_its_symptom(
+    detector: Detector, cases: dict[str, Callable[[], Trace]]
+) -> None:
+    if detector.symptom in cases and detector.symptom != "loss_scale":
+        diagnosis = diagnose(cases[detector.symptom]())
+        assert diagnosis.outcome == "unhealthy"
+        assert diagnosis.symptom == detector.symptom
+
+
 @by_detector
 def test_a_missing_signal_is_reported_and_breaks_nothing(detector: Detector) -> None:
-    for name in detector.needs:
-        whole = SICK[detector.symptom]()
-        less = {key: one for key, one in whole.series.items() if key != name}
-        diagnosis = diagnose(Trace(whole.steps, less))
-        assert name in diagnosis.missing
+    wanted = {*detector.needs}.union(*detector.or_else) - {"reward_mean"}
+    if not wanted:
+        pytest.skip("it needs the reward alone")
+    whole = SICK[detector.symptom]()
+    less = {key: one for key, one in whole.series.items() if key not in wanted}
+    diagnosis = diagnose(replace(whole, series=less, nonfinite=None))
+    if not any("reward_mean" in names and len(names) == 1 for names in detector.or_else):
+        assert set(detector.needs) - {"reward_mean"} <= set(diagnosis.missing)
         assert diagnosis.symptom != detector.symptom
 
 
 @by_detector
 def test_a_detector_survives_constant_and_broken_numbers(detector: Detector) -> None:
     for value in (0.0, 0.5, 1.0, np.nan, np.inf):
-        names = [name for name in detector.needs if name != "pass_rate"]
+        names = {*detector.needs}.union(*detector.or_else)
         bent = {name.replace(".", "__"): value for name in names}
         for passed in (FLAT, [0.0] * 40, [1.0] * 40, COLLAPSED):
             seen(detector, make_trace(passed, bent))
+            diagnose(make_log(passed, **bent))
 
 
 @by_detector
@@ -555,7 +636,7 @@ def test_a_detector_needs_the_steps_that_it_asks_for(detector: Detector) -> None
 def test_a_longer_time_axis_changes_no_verdict(detector: Detector) -> None:
     trace = SICK[detector.symptom]()
     series = {name: Series(one.steps * 2, one.values) for name, one in trace.series.items()}
-    stretched = Trace(trace.steps * 2, series)
+    stretched = replace(trace, steps=trace.steps * 2, series=series)
     before, after = diagnose(trace), diagnose(stretched)
     assert (after.symptom, after.stage) == (before.symptom, before.stage)
     assert before.onset is not None
@@ -565,7 +646,7 @@ def test_a_longer_time_axis_changes_no_verdict(detector: Detector) -> None:
 @by_detector
 def test_a_signal_that_is_measured_now_and_then_is_enough(detector: Detector) -> None:
     trace = SICK[detector.symptom]()
-    for name in set(detector.needs) - {"pass_rate"}:
+    for name in set(detector.needs) - {"reward_mean"}:
         one = trace.series[name]
         trace.series[name] = Series(one.steps[::2], one.values[::2])
     assert seen(detector, trace)

@@ -80,13 +80,13 @@ def test_hardly_any_step_breaks_nothing(count: int) -> None:
 def test_no_step_and_no_pass_rate_are_told_apart() -> None:
     empty = Trace(np.array([], dtype=np.int64), {})
     assert diagnose(empty).message == "cannot tell: no step was recorded"
-    blind = diagnose(make_trace([0.3] * 20, missing=["pass_rate"]))
-    assert blind.message == "cannot tell: no pass rate"
-    assert blind.missing == ("pass_rate",)
+    blind = diagnose(make_trace([0.3] * 20, missing=["pass_rate", "reward_mean"]))
+    assert blind.message == "cannot tell: no pass rate and no reward"
+    assert blind.missing == ("pass_rate", "reward_mean")
 
 
 def test_a_pass_rate_that_is_no_number_is_inconclusive_not_healthy() -> None:
-    diagnosis = diagnose(make_trace([0.3] * 20 + [np.nan] * 20))
+    diagnosis = diagnose(make_trace([0.3] * 20 + [np.nan] * 20, reward_mean=0.3))
     assert diagnosis.outcome == "inconclusive"
     assert diagnosis.message == "cannot tell: the pass rate is not finite from step 20 on"
 

@@ -1,0 +1,53 @@
+"""The sampler does not follow the trainer."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sweeps.curve import LearningCurve
+from sweeps.detectors.base import changed, departure, finite, typical
+from sweeps.findings import Finding
+from sweeps.statistics import kendall_trend
+from sweeps.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutDesync:
+    """The gap between the sampler's and the trainer's log-probs grows with every step (M14).
+
+    A sampler that lags a fixed number of versions behind has a gap that settles; one that is never
+    updated has a gap that only grows, and the sampled reward stands still whatever is learned.
+    Look-alike: ratio_instability, where the reward falls.
+    """
+
+    symptom: ClassVar[str] = "rollout_desync"
+    needs: ClassVar[tuple[str, ...]] = ("logprob_gap",)
+    or_else: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    least_steps: int = 16
+
+    gap: float = 0.02
+    """Mean absolute gap, nats, above what reports call healthy (0.010 to 0.018)."""
+    grown: float = 3.0
+    """Late gap as a multiple of the early one."""
+    on: float = 1.2
+    """Gap of the last quarter as a multiple of the one before it."""
+
+    def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
+        """A gap that grows to the end next to a reward that stands still."""
+        series = finite(trace["logprob_gap"])
+        flat = curve.stuck and curve.fall == 0 and not curve.fell_below_start
+        if len(series) < self.least_steps or not flat:
+            return None
+        before, after = typical(series)
+        third = typical(series.first(0.75))[1]
+        grows = after >= self.grown * before and changed(series) and after >= self.on * third
+        if after < self.gap or not grows or kendall_trend(series.values) >= 0.01:
+            return None
+        onset = departure(series, 0.1)
+        message = (
+            f"the log-prob gap between sampler and trainer grows with every step, from "
+            f"{before:.2g} to {after:.2g} nats (thresholds {self.gap:g} and {self.grown:g} times), "
+            f"while the sampled {curve.measure.word} stays at {curve.late.mean:.2f}: new weights "
+            "do not reach the sampler"
+        )
+        evidence = {"logprob_gap": after, "initial_logprob_gap": before}
+        return Finding(self.symptom, onset, message, evidence, 0.8)
