@@ -17,6 +17,7 @@ from grpo_core.errors import ConfigError, GrpoError
 from sweeps.lint.command import lint_command
 from sweeps.plan import Plan, plan
 from sweeps.replay.command import replay_command
+from sweeps.replay.spared import count_spared, ground_trials
 from sweeps.space import load_space
 from sweeps.storage import find_sweep, open_sweep
 from sweeps.workspace import workspace
@@ -75,8 +76,10 @@ def main() -> None:
 def plan_command(file: SpacePath, overrides: Overrides = None, *, as_json: AsJson = False) -> None:
     """What would run: configurations, seeds, trials; nothing is started."""
     planned = _plan(file, overrides)
+    grounds = ground_trials(planned.trials) if planned.space.implied else {}
     if as_json:
-        print(json.dumps(planned.to_json(), indent=1))
+        implied = {trial: reason.to_json() for trial, reason in grounds.items()}
+        print(json.dumps(planned.to_json() | {"implied": implied}, indent=1))
         return
     space = planned.space
     for notice in space.notices:
@@ -84,9 +87,10 @@ def plan_command(file: SpacePath, overrides: Overrides = None, *, as_json: AsJso
     print(f"{space.name}: {space.question}" if space.question else space.name)
     for axis in space.axes:
         print(f"  {axis.name}: {', '.join(level.name for level in axis.levels)}")
-    print(planned.counts)
-    for name in dict.fromkeys(trial.configuration for trial in planned.trials):
-        print(f"  {name}")
+    print(planned.counts + count_spared(grounds))
+    reasons = {trial.configuration: grounds.get(trial.id) for trial in planned.trials}
+    for name, reason in reasons.items():
+        print(f"  {name}" if reason is None else f"  {name} (implied: {reason.words})")
 
 
 @app.command("run")
@@ -100,6 +104,14 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
     keep_rollouts: Annotated[
         bool, typer.Option("--record", help="Keep every trial's batches for `sweeps replay`.")
     ] = False,
+    implied: Annotated[
+        bool | None,
+        typer.Option(
+            "--implied/--no-implied",
+            help="Leave out what is proven dead, or proven to repeat another cell, and record what "
+            "follows [default: as the file says, else left out].",
+        ),
+    ] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Most trials at once.")] = None,
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPU cores of a trial.")] = 1.0,
     gpus_per_trial: Annotated[float, typer.Option(min=0.0, help="GPUs; fractions allowed.")] = 0.0,
@@ -118,8 +130,8 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
 
     store = check_store(_store())
     record = open_sweep(planned, storage, name, resume=resume)
-    notes = [f"note: {notice}" for notice in planned.space.notices]
-    print(*notes, f"{planned.counts} -> {record.folder}", sep="\n", file=sys.stderr)
+    implied = planned.space.implied if implied is None else implied
+    _announce(planned, record.folder, implied=implied)
     from sweeps.environment import prepare_ray
 
     prepare_ray()
@@ -130,7 +142,7 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
     console = wide_console(stderr=as_json)
     resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent)
     outcome = Session(record, MlflowTracker(store), console).run(
-        resources, planned.space.budget.hours, keep_rollouts=keep_rollouts
+        resources, planned.space.budget.hours, keep_rollouts=keep_rollouts, implied=implied
     )
     say(console, f"took {time.monotonic() - started:.0f} s")
     if as_json:
@@ -201,6 +213,12 @@ def promote_command(
         print(f"  {change.key}: {change.before} -> {change.after}")
     print("as AReaL command-line overrides:")
     print(f"  {command_line(promotion)}")
+
+
+def _announce(planned: Plan, folder: Path, *, implied: bool) -> None:
+    notes = [f"note: {notice}" for notice in planned.space.notices]
+    spared = count_spared(ground_trials(planned.trials)) if implied else ""
+    print(*notes, f"{planned.counts}{spared} -> {folder}", sep="\n", file=sys.stderr)
 
 
 def _plan(file: Path, overrides: list[str] | None) -> Plan:

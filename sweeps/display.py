@@ -3,13 +3,10 @@
 from rich.console import Console
 
 from sweeps.record import SweepRecord
-from sweeps.report.tables import render_table
+from sweeps.report.tables import MOST_NAMES, describe_implied, render_table
 from sweeps.results import Results
 from sweeps.tracking import MirrorStatus, mirrored_at, mlflow_command, ui_address, view_link
 from sweeps.tracking.translate import sweep_page
-
-MOST_NAMES = 10
-"""Names that one line lists."""
 
 
 def wide_console(*, stderr: bool = False) -> Console:
@@ -29,6 +26,8 @@ def print_results(results: Results, console: Console) -> None:
     say(console, f"recommended: {results.reason}")
     for trial in results.failed:
         say(console, f"failed: {trial.spec.name}: {trial.end.error}", style="red")
+    for line in describe_implied(results):
+        say(console, f"implied, not run: {line}")
     if results.not_run:
         names = ", ".join(spec.name for spec in results.not_run[:MOST_NAMES])
         left = len(results.not_run) - MOST_NAMES

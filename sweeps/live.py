@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import IO, Self
 
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from grpo_core.metrics import StepMetrics
 from sweeps.plan import TrialSpec
-from sweeps.record import SweepHeader, SweepRecord, TrialEnd
+from sweeps.record import IMPLIED, SweepHeader, SweepRecord, TrialEnd
 
 MOST_ROWS = 30
 """Configurations that the live table shows at once."""
@@ -38,13 +39,15 @@ class Progress:
     """Steps that this driver has recorded."""
     first_start: float | None = None
     """When its first trial got a process."""
+    spared: frozenset[str] = frozenset()
+    """Trials that are not run, because their end follows from another's."""
 
     @classmethod
-    def of(cls, record: SweepRecord) -> "Progress":
+    def of(cls, record: SweepRecord, spared: Iterable[str] = ()) -> "Progress":
         """The state that a record is in."""
         header = record.header()
         ends = {s.id: end for s in header.trials if (end := record.end(s.id)) is not None}
-        return cls(header, ends)
+        return cls(header, ends, spared=frozenset(spared))
 
     @property
     def planned(self) -> list[TrialSpec]:
@@ -54,14 +57,19 @@ class Progress:
 
     @property
     def waiting(self) -> int:
-        """Trials that have neither ended nor a process."""
-        return sum(s.id not in self.ends and s.id not in self.running for s in self.planned)
+        """Trials that will run, and have neither ended nor a process."""
+        return sum(s.id not in self.running for s in self._left)
+
+    @property
+    def _left(self) -> list[TrialSpec]:
+        """Trials that run or will run."""
+        return [s for s in self.planned if s.id not in self.ends and s.id not in self.spared]
 
     def seconds_left(self, now: float) -> float | None:
         """From the steps per second so far; None before there are any."""
         if self.first_start is None or not self.steps_here:
             return None
-        steps = sum(self._steps_left(spec) for spec in self.planned if spec.id not in self.ends)
+        steps = sum(self._steps_left(spec) for spec in self._left)
         return steps * (now - self.first_start) / self.steps_here
 
     def _steps_left(self, spec: TrialSpec) -> int:
@@ -88,8 +96,10 @@ class Progress:
         left = self.seconds_left(time.monotonic())
         if left is not None and done < len(self.planned):
             parts.append(f"about {_clock(left)} left")
-        verdicts = [end.diagnosis.outcome for end in self.ends.values()]
+        verdicts = [end.diagnosis.outcome for end in self.ends.values() if not end.implied]
         parts += [f"{verdicts.count(o)} {o}" for o in MARKS if o in verdicts]
+        implied = len(self.ends) - len(verdicts)
+        parts += [f"{implied} implied"] if implied else []
         best = self._best()
         if best is not None:
             parts.append(f"best {best[1]:.2f} ({best[0]})")
@@ -109,8 +119,10 @@ class Progress:
 class LiveView:
     """Shows a sweep's progress; a Listener of `run_trials` and a context manager."""
 
-    def __init__(self, record: SweepRecord, stream: IO[str] | None = None) -> None:
-        self._progress = Progress.of(record)
+    def __init__(
+        self, record: SweepRecord, stream: IO[str] | None = None, *, spared: Iterable[str] = ()
+    ) -> None:
+        self._progress = Progress.of(record, spared)
         self._names = {spec.id: spec.name for spec in self._progress.header.trials}
         self._console = Console(file=stream, stderr=stream is None)
         self._live: Live | None = None
@@ -180,11 +192,9 @@ class LiveView:
             return Text("")
         end = self._progress.ends.get(spec.id)
         if end is not None:
-            outcome = end.diagnosis.outcome
-            final = "failed" if end.final is None else f"{end.final:.2f}"
-            return Text(f"{MARKS[outcome]} {final}", style=STYLES[outcome])
+            return _ended_cell(end)
         if spec.id not in self._progress.running:
-            return Text("·", style="dim")
+            return Text("implied" if spec.id in self._progress.spared else "·", style="dim")
         latest = self._progress.running[spec.id]
         if latest is None:
             return Text("starting", style="dim")
@@ -197,11 +207,21 @@ class LiveView:
         return Text(", ".join(dict.fromkeys(symptoms)), style="red")
 
 
+def _ended_cell(end: TrialEnd) -> Text:
+    outcome = end.diagnosis.outcome
+    if end.implied:
+        return Text(f"{MARKS[outcome]} implied", style=f"dim {STYLES[outcome]}")
+    final = "failed" if end.final is None else f"{end.final:.2f}"
+    return Text(f"{MARKS[outcome]} {final}", style=STYLES[outcome])
+
+
 def describe_end(end: TrialEnd) -> str:
     """How a trial ended, in a line."""
     diagnosis = end.diagnosis
     if end.error is not None:
         return f"failed: {end.error}"
+    if end.implied:
+        return f"implied {diagnosis.outcome}, not run: {diagnosis.message.removeprefix(IMPLIED)}"
     what = diagnosis.state or diagnosis.symptom or diagnosis.message
     where = f" at stage {diagnosis.stage}" if diagnosis.stage else ""
     since = f" from step {diagnosis.onset}" if diagnosis.onset is not None else ""

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -70,6 +70,7 @@ def run_trials(
     hours: float | None = None,
     *,
     keep_rollouts: bool = False,
+    spared: Collection[str] = (),
 ) -> None:
     """Run every planned trial that has not ended; returns when all have, or when stopped.
 
@@ -79,11 +80,12 @@ def run_trials(
         listeners: Told about every event, in the driver's loop.
         hours: Wall-clock limit; trials that have not ended by then are left unfinished.
         keep_rollouts: Record every trial's batches for `sweeps replay`.
+        spared: Ids of trials that are not run, because somebody else knows their end.
 
     Raises:
         GrpoError: Ray cannot be started, or no node can ever hold one trial.
     """  # noqa: DOC502 - raised by what it calls
-    todo = record.unfinished()
+    todo = [spec for spec in record.unfinished() if spec.id not in spared]
     if not todo:
         return
     with _ray(resources):

@@ -31,19 +31,23 @@ from grpo_core.metrics import StepMetrics
 from sweeps.findings import Diagnosis
 from sweeps.plan import TrialSpec
 
+IMPLIED = "implied: "
+"""Begins the message of a diagnosis that is another trial's."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
     """How a trial ended."""
 
     status: str
-    """`finished`, or `failed` when it raised."""
+    """`finished`; `failed` when it raised; `implied` when it was not run, because its result
+    follows."""
     diagnosis: Diagnosis
-    """The verdict on its curve."""
+    """The verdict on its curve, or the one that is implied."""
     seconds: float
-    """Wall-clock time that its steps took."""
+    """Wall-clock time that its steps took; 0 for an implied one."""
     started: float
-    """Unix time of its first step."""
+    """Unix time of its first step; of an implied one, when that was recorded."""
     initial: float | None
     """The judge's pass rate before training."""
     final: float | None
@@ -52,10 +56,21 @@ class TrialEnd:
     """Last measured KL to the reference, nats per token."""
     error: str | None = None
     """What a failed trial raised."""
+    proof: str | None = None
+    """Why an implied trial need not run, in words; None for one that ran."""
+    of: str | None = None
+    """Hash of the configuration that an implied trial repeats; None for one that never learns."""
+
+    @property
+    def implied(self) -> bool:
+        """Nothing was trained and nothing measured: the verdict follows from `proof`."""
+        return self.status == "implied"
 
     def to_json(self) -> dict[str, Any]:
-        """A mapping that JSON can hold."""
-        record = {name: getattr(self, name) for name in self.__slots__}
+        """A mapping that JSON can hold; one that ran is written as before there were others."""
+        only_implied = () if self.implied else ("proof", "of")
+        names = [name for name in self.__slots__ if name not in only_implied]
+        record = {name: getattr(self, name) for name in names}
         return record | {"diagnosis": self.diagnosis.to_json()}
 
     @classmethod
@@ -141,6 +156,10 @@ class SweepRecord:
         header = self.header()
         left_out = set(header.not_run)
         return [s for s in header.trials if s.id not in left_out and self.end(s.id) is None]
+
+    def begun(self, trial_id: str) -> bool:
+        """The trial has recorded steps, or a checkpoint to go on from."""
+        return self._steps_path(trial_id).exists() or self.checkpoint(trial_id).exists()
 
     @contextlib.contextmanager
     def sole_driver(self) -> Iterator[None]:

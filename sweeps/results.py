@@ -1,6 +1,6 @@
 """The results of a sweep: verdicts and intervals by configuration, and the recommendation."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,20 @@ class TrialResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Implication:
+    """What stands in for trials of a configuration that were not run."""
+
+    trials: int
+    """How many."""
+    proof: str
+    """Why their result follows."""
+    of: str | None
+    """Hash of the configuration that they repeat; None where the policy never learns."""
+    name: str | None
+    """Name of that configuration."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigurationResult:
     """All seeds of one configuration."""
 
@@ -39,9 +53,11 @@ class ConfigurationResult:
     verdict: ConfigurationVerdict
     """What its seeds say together."""
     final: Interval | None
-    """The judge's pass rate after training, over seeds; None if no seed got that far."""
+    """The judge's pass rate after training, over the seeds that ran; None if none got that far."""
     trials: tuple[TrialResult, ...]
     """Its trials that have ended, by seed."""
+    implied: Implication | None = None
+    """Set where some of them were not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,7 @@ def load_results(record: SweepRecord) -> Results:
             verdict=verdict,
             final=intervals[i],
             trials=tuple(trials),
+            implied=_implication(trials, configurations),
         )
         for i, (spec, trials, verdict) in enumerate(judged)
     )
@@ -116,18 +133,31 @@ def load_results(record: SweepRecord) -> Results:
     )
 
 
+def _implication(
+    trials: list[TrialResult], configurations: dict[str, list[TrialSpec]]
+) -> Implication | None:
+    ends = [trial.end for trial in trials if trial.end.implied]
+    if not ends:
+        return None
+    proof, of = ends[0].proof or "", ends[0].of
+    name = None if of is None else configurations[of][0].configuration
+    return Implication(len(ends), proof, of, name)
+
+
 def recommend(
     configurations: tuple[ConfigurationResult, ...], seeds: dict[str, int]
 ) -> tuple[ConfigurationResult | None, str]:
     """The configuration with the highest lower end among those healthy on every planned seed.
 
     Equal lower ends fall to the one that paid least KL per pass gained. A lead within the noise
-    between seeds is said to be a tie.
+    between seeds is said to be a tie. A configuration that was not run on every seed stands behind
+    the one that it repeats.
     """
     healthy = [
         c
         for c in configurations
         if c.final is not None
+        and c.implied is None
         and c.verdict.outcome == "healthy"
         and c.verdict.healthy == seeds[c.config_hash]
     ]
@@ -221,6 +251,7 @@ def _configuration_json(result: ConfigurationResult) -> dict[str, Any]:
         "final": None
         if final is None
         else {"mean": final.mean, "low": final.low, "high": final.high},
+        "implied": None if result.implied is None else asdict(result.implied),
         "trials": [_trial_json(trial) for trial in result.trials],
     }
 
@@ -230,6 +261,7 @@ def _trial_json(trial: TrialResult) -> dict[str, Any]:
     return {
         "id": trial.spec.id,
         "seed": trial.spec.seed,
+        "status": trial.end.status,
         "outcome": diagnosis.outcome,
         "state": diagnosis.state,
         "symptom": diagnosis.symptom,

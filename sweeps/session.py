@@ -3,6 +3,7 @@
 `sweeps.environment.prepare_ray` has to run before this module is imported.
 """
 
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,7 @@ from sweeps.display import print_results, say, where_to_look
 from sweeps.live import LiveView
 from sweeps.orchestrate import Listener, Resources, run_trials
 from sweeps.record import SweepRecord, TrialEnd
+from sweeps.replay.spared import Follower, Grounds, spare
 from sweeps.report.tables import render_markdown
 from sweeps.report.waterfall import draw_trial
 from sweeps.report.write import write_report
@@ -55,15 +57,27 @@ class Session:
         self._mirror = Mirror(record, tracker, illustrate=draw_trial)
 
     def run(
-        self, resources: Resources, hours: float | None, *, keep_rollouts: bool = False
+        self,
+        resources: Resources,
+        hours: float | None,
+        *,
+        keep_rollouts: bool = False,
+        implied: bool = True,
     ) -> Outcome:
         """Run every trial that has not ended, then judge and report the whole sweep.
+
+        Args:
+            resources: What a trial occupies.
+            hours: Wall-clock limit.
+            keep_rollouts: Record every trial's batches.
+            implied: Do not run what is proven dead or proven to repeat another trial.
 
         Raises:
             GrpoError: another process runs this sweep.
         """  # noqa: DOC502 - raised by the record
         with self._record.sole_driver():
-            interrupted = self._run_trials(resources, hours, keep_rollouts=keep_rollouts)
+            spared = spare(self._record) if implied else {}
+            interrupted = self._run_trials(resources, hours, spared, keep_rollouts=keep_rollouts)
             return self._conclude(interrupted=interrupted)
 
     def _conclude(self, *, interrupted: bool) -> Outcome:
@@ -78,19 +92,34 @@ class Session:
         return Outcome(results, interrupted)
 
     def _run_trials(
-        self, resources: Resources, hours: float | None, *, keep_rollouts: bool
+        self,
+        resources: Resources,
+        hours: float | None,
+        spared: dict[str, Grounds],
+        *,
+        keep_rollouts: bool,
     ) -> bool:
         """Whether the user stopped it."""
         waker = Waker(self._mirror)
         try:
-            with LiveView(self._record) as view:
-                listeners: list[Listener] = [view, waker]
-                run_trials(self._record, resources, listeners, hours, keep_rollouts=keep_rollouts)
+            with LiveView(self._record, spared=spared) as view:
+                told = (view.trial_ended, waker.trial_ended)
+                follower = Follower(self._record, spared, told, time.time)
+                follower.settle()
+                listeners: list[Listener] = [view, waker, follower]
+                run_trials(
+                    self._record,
+                    resources,
+                    listeners,
+                    hours,
+                    keep_rollouts=keep_rollouts,
+                    spared=spared,
+                )
         except KeyboardInterrupt:
             return True
         finally:
             waker.start()
-        return hours is None and bool(self._record.unfinished())
+        return hours is None and any(s.id not in spared for s in self._record.unfinished())
 
 
 class Waker:
@@ -111,10 +140,12 @@ class Waker:
         if self._started:
             self._mirror.wake()
 
-    def trial_ended(self, _trial_id: str, _end: TrialEnd) -> None:
-        """A trial's end."""
-        self.start()
-        self._mirror.wake()
+    def trial_ended(self, _trial_id: str, end: TrialEnd) -> None:
+        """A trial's end; one that is only implied comes before the first result."""
+        if not end.implied:
+            self.start()
+        if self._started:
+            self._mirror.wake()
 
     def start(self) -> None:
         """Have the mirror begin, once."""

@@ -54,6 +54,23 @@ def end_of(
     )
 
 
+def implied_end(
+    *, of: str | None = None, outcome: Outcome = "unhealthy", symptom: str | None = "zero_signal"
+) -> TrialEnd:
+    """The end of a trial that was not run: a dead one, or one that repeats configuration `of`."""
+    proof = "reward_scaling=0" if of is None else "the estimator decides nothing"
+    diagnosis = Diagnosis(
+        outcome=outcome,
+        message=proof if of is None else f"implied: equal to a, because {proof}",
+        confidence=1.0,
+        state="converged" if outcome == "healthy" else None,
+        symptom=symptom if outcome == "unhealthy" else None,
+        stage="scaled" if of is None else None,
+        onset=0 if of is None else None,
+    )
+    return TrialEnd("implied", diagnosis, 0.0, 1_700_000_000.0, None, None, proof=proof, of=of)
+
+
 def finish(record: SweepRecord, ends: dict[str, list[TrialEnd | None]]) -> SweepRecord:
     """End the trials of configurations, by name, seed by seed; None leaves one running."""
     specs: dict[str, list[TrialSpec]] = {}

@@ -8,6 +8,7 @@ value function has signals of its own; with either nothing is proven.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,15 @@ class DeadProof:
     def symptom(self) -> str:
         """What the detectors call it."""
         return "reward_constant" if self.stage == "raw" else "zero_signal"
+
+    @property
+    def words(self) -> str:
+        """The proof, for people."""
+        return self.text
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping that JSON can hold."""
+        return {"of": None, "proof": self.text}
 
 
 def prove_dead(config: TrialConfig) -> DeadProof | None:

@@ -50,7 +50,11 @@ def _draw_panel(panel: Axes, record: SweepRecord, configuration: ConfigurationRe
         if trial.end.initial is not None:
             looks.insert(0, (-1, trial.end.initial))
         panel.plot(*zip(*looks, strict=True), "o-", color=colour, ms=3, lw=1.2) if looks else None
-    if verdict.onset is not None:
+    if configuration.implied is not None and configuration.final is None:
+        panel.text(
+            0.5, 0.5, "implied, not run", transform=panel.transAxes, ha="center", va="center"
+        )
+    elif verdict.onset is not None:
         panel.axvline(verdict.onset, color=colour, ls=":", lw=1)
     words = verdict.symptom or verdict.outcome
     if verdict.stage:

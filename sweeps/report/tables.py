@@ -7,6 +7,8 @@ from rich.text import Text
 from sweeps.results import ConfigurationResult, Results
 
 STYLES = {"healthy": "green", "unhealthy": "red", "edge": "yellow", "inconclusive": "yellow"}
+MOST_NAMES = 10
+"""Names that one line lists."""
 COLUMNS = ("configuration", "verdict", "final pass rate", "symptom", "stage", "onset")
 
 
@@ -23,7 +25,8 @@ def render_table(results: Results) -> Table:
     for configuration in results.configurations:
         # As Text, a name in square brackets is no markup.
         name, verdict, *others = map(Text, _row(configuration))
-        verdict.stylize(STYLES[configuration.verdict.outcome])
+        style = STYLES[configuration.verdict.outcome]
+        verdict.stylize(style if configuration.implied is None else f"dim {style}")
         if results.recommended is configuration:
             name.append(" ←")
             name.stylize("bold")
@@ -43,6 +46,9 @@ def render_markdown(results: Results) -> str:
     lines += ["", f"**Recommended**: {results.reason}.", ""]
     reasons = [_why(configuration) for configuration in results.configurations]
     lines += [f"- {reason}" for reason in reasons if reason]
+    implied = describe_implied(results)
+    if implied:
+        lines += ["", "Implied, not run:", "", *[f"- {line}" for line in implied]]
     if results.not_run:
         lines += ["", f"Not run: {', '.join(spec.name for spec in results.not_run)}."]
     if results.failed:
@@ -61,12 +67,48 @@ def _row(configuration: ConfigurationResult) -> tuple[str, ...]:
     count = verdict.seeds - verdict.healthy if sick else verdict.healthy
     return (
         configuration.name,
-        f"{verdict.outcome} {count} of {verdict.seeds}" if verdict.seeds else "not run",
-        "" if final is None else f"{final.mean:.2f} [{final.low:.2f}, {final.high:.2f}]",
+        f"{verdict.outcome} {count} of {verdict.seeds}{_mark(configuration)}"
+        if verdict.seeds
+        else "not run",
+        _unmeasured(configuration)
+        if final is None
+        else f"{final.mean:.2f} [{final.low:.2f}, {final.high:.2f}]",
         verdict.symptom or "",
         verdict.stage or "",
         "" if verdict.onset is None else str(verdict.onset),
     )
+
+
+def describe_implied(results: Results) -> list[str]:
+    """Which configurations were not run, a line for each proof."""
+    names: dict[str, list[str]] = {}
+    for configuration in results.configurations:
+        implied = configuration.implied
+        if implied is not None:
+            equal = "" if implied.name is None else f"equal to {implied.name}: "
+            names.setdefault(f"{equal}{implied.proof}", []).append(configuration.name)
+    return [f"{_some(members)}: {proof}" for proof, members in names.items()]
+
+
+def _some(names: list[str]) -> str:
+    left = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {left} more" if left > 0 else "")
+
+
+def _mark(configuration: ConfigurationResult) -> str:
+    """Tells a verdict that was not measured."""
+    implied = configuration.implied
+    if implied is None:
+        return ""
+    every = implied.trials == len(configuration.trials)
+    return ", implied" if every else f", {implied.trials} implied"
+
+
+def _unmeasured(configuration: ConfigurationResult) -> str:
+    implied = configuration.implied
+    if implied is None:
+        return ""
+    return "not run" if implied.name is None else f"= {implied.name}"
 
 
 def _why(configuration: ConfigurationResult) -> str:

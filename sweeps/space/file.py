@@ -15,6 +15,7 @@ exclude: [{algorithm: drgrpo, actor.kl_ctl: 0.1}]
 design: grid
 seeds: 3                      # 1, 2, 3; or a list
 budget: {steps: 40, trials: 100, hours: 2}
+implied: false                # train also what is proven dead or proven to repeat another cell
 """
 
 from typing import Annotated, Any, Literal
@@ -56,6 +57,8 @@ class SpaceFile(Section):
     """How many seeds (1, 2, ...), or which."""
     budget: Budget = Budget()
     """What the sweep may cost."""
+    implied: bool = True
+    """Do not train cells that are proven dead or proven to repeat another; false trains all."""
 
 
 FILE_KEYS = {key.dotted: key for key in keys_of(SpaceFile)}

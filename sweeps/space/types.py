@@ -84,5 +84,7 @@ class Space:
     """Seeds of every cell."""
     budget: Budget
     """What the sweep may cost."""
+    implied: bool
+    """Cells that are proven dead or proven to repeat another are not trained."""
     notices: tuple[str, ...]
     """What the user should know: carried sections, keys that the profile replaces."""

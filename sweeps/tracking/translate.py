@@ -4,7 +4,9 @@ Tags of a trial's run; those in the second row are empty until it ends, so that 
 and an absent value sorts and filters as "":
 
     kind trial_id sweep seed configuration config_hash
-    verdict symptom stage onset state confidence first_nonfinite mirrored
+    verdict symptom stage onset state confidence implied first_nonfinite mirrored
+
+A trial that was not run has a run without metrics; `implied` says why. It is empty elsewhere.
 """
 
 import hashlib
@@ -25,7 +27,10 @@ NOTE = "mlflow.note.content"
 BATCH = 1000
 """Most metrics that one delivery may hold."""
 _QUIET_PARTS = ("_gain", "_extreme")
-_LATER = ("verdict", "symptom", "stage", "onset", "state", "confidence", NONFINITE, MIRRORED)
+_LATER = (
+    *("verdict", "symptom", "stage", "onset", "state", "confidence", "implied"),
+    *(NONFINITE, MIRRORED),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,12 @@ def trial_end(end: TrialEnd, nonfinite: tuple[int, str] | None) -> RunEnd:
         NOTE: message,
         MIRRORED: end_digest(end),
     }
+    if end.proof is not None:
+        tags["implied"] = end.proof
     totals = {
         "final/pass_rate": end.final,
         "initial/pass_rate": end.initial,
-        "final/seconds": end.seconds,
+        "final/seconds": None if end.implied else end.seconds,
     }
     finite = {
         key: value for key, value in totals.items() if value is not None and math.isfinite(value)

@@ -12,7 +12,14 @@ TRIALS_ONLY = "tags.kind = 'trial'"
 """Keeps the summary's run out of a view."""
 LEGIBLE_LINES = 30
 """With more configurations than that, charts open with the first 20 lines."""
-_WIDTHS = {"verdict": 90, "symptom": 140, "stage": 90, "onset": 60, "seed": 50}
+_WIDTHS = {
+    "verdict": 90,
+    "symptom": 140,
+    "stage": 90,
+    "onset": 60,
+    "seed": 50,
+    "implied": 90,
+}
 _SETTING_WIDTH = 120
 _FINAL = "metrics.`final/pass_rate`"
 _CHARTS = {

@@ -19,11 +19,15 @@ from grpo_core.rollout import sample_batch
 from grpo_core.trainer import Trainer
 from grpo_core.update import minibatches
 from sweeps.dotted import nest
+from sweeps.replay.dead import prove_dead
 from sweeps.replay.evaluate import measure
 from sweeps.replay.files import record_rollout
 from sweeps.replay.foreign import load_recording
 from sweeps.replay.implied import imply
 from sweeps.replay.recording import Recording
+from sweeps.replay.spared import dead_end
+from sweeps.trace import trace_of
+from sweeps.verdict import diagnose
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +140,10 @@ PROVEN_DEAD = [
         id="clip-centred-by-advantages",
     ),
     pytest.param(
+        {"task.reward_wrong": 1.0, "actor.reward_norm": None, "actor.adv_norm": GROUP},
+        id="one-reward",
+    ),
+    pytest.param(
         {"actor.reward_scaling": 0.0, "actor.ppo_n_minibatches": 4, "actor.use_sapo_loss": True},
         id="sapo",
     ),
@@ -158,6 +166,17 @@ def test_cells_implied_dead_never_move(changes: dict[str, Any], initial: Recordi
         assert metrics.update_norm == 0.0
     assert policy.seen
     assert torch.equal(trainer._flat_weights(), before)
+
+
+@pytest.mark.parametrize("changes", PROVEN_DEAD)
+def test_a_trained_dead_cell_gets_the_verdict_that_was_implied(changes: dict[str, Any]) -> None:
+    proof = prove_dead(config(changes))
+    assert proof is not None
+    implied = dead_end(proof, 0.0).diagnosis
+    trainer, _ = start(changes | {"total_train_steps": 10})
+    found = diagnose(trace_of([trainer.step() for _ in range(10)]))
+    for part in ("outcome", "symptom", "stage", "onset"):
+        assert getattr(found, part) == getattr(implied, part)
 
 
 def test_a_cell_dead_on_this_batch_does_not_move_in_its_first_step(initial: Recording) -> None:

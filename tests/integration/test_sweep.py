@@ -28,10 +28,16 @@ space:
     healthy: {}
     group norm: {actor.reward_norm: {mean_level: group, std_level: group}}
     dead: {actor.reward_scaling: 0.0}
+    twin: {actor.kl_estimator: k3}
 seeds: 1
 budget: {steps: 12}
+implied: false
 """
-INTERRUPTED = SPACE.replace("steps: 12", "steps: 60").replace("name: tiny", "name: long")
+INTERRUPTED = (
+    SPACE.replace("steps: 12", "steps: 60")
+    .replace("name: tiny", "name: long")
+    .replace("    twin: {actor.kl_estimator: k3}\n", "")
+)
 TAGS = ("verdict", "symptom", "stage", "onset", "sweep", "seed", "config_hash")
 
 
@@ -102,7 +108,7 @@ def shape(sweep: Sweep) -> dict[str, Any]:
 
 def test_healthy_and_dead_are_told_apart(shape: dict[str, Any]) -> None:
     verdicts = {c["config"]: c["verdict"] for c in shape["configurations"]}
-    assert list(verdicts) == ["healthy", "group norm", "dead"]
+    assert list(verdicts) == ["healthy", "group norm", "dead", "twin"]
     dead = verdicts["dead"]
     assert (dead["outcome"], dead["healthy"], dead["seeds"]) == ("unhealthy", 0, 1)
     assert (dead["symptom"], dead["stage"]) == ("zero_signal", "scaled")
@@ -114,7 +120,7 @@ def test_results_have_the_documented_shape(shape: dict[str, Any]) -> None:
     assert {"sweep", "configurations", "recommended", "not_run"} <= set(shape)
     assert shape["not_run"] == []
     hashes = {c["hash"]: c["config"] for c in shape["configurations"]}
-    assert hashes[shape["recommended"]] in ("healthy", "group norm")
+    assert hashes[shape["recommended"]] in ("healthy", "group norm", "twin")
     for configuration in shape["configurations"]:
         assert {"config", "hash", "verdict", "final", "trials"} <= set(configuration)
         verdict, final = configuration["verdict"], configuration["final"]
@@ -151,7 +157,7 @@ def test_mlflow_has_a_tagged_run_per_trial_with_each_step_once(
         for run, step in store.execute(rewards):
             steps.setdefault(run, []).append(step)
     store.close()
-    assert sorted(steps.values()) == [list(range(12))] * 3
+    assert sorted(steps.values()) == [list(range(12))] * 4
     by_hash = {tags[run]["config_hash"]: tags[run] for run in steps}
     assert set(by_hash) == {c["hash"] for c in shape["configurations"]}
     for configuration in shape["configurations"]:
@@ -184,6 +190,66 @@ def test_running_it_again_runs_nothing_and_answers_by_its_gate(
     assert "recommended: " in ran.stdout
     assert "0 running" in ran.stderr
     assert " running · 1 waiting" not in ran.stderr
+
+
+@pytest.fixture(scope="session")
+def implied(sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """The same sweep without training what follows from a proof."""
+    implied = made(tmp_path_factory.mktemp("implied"), SPACE, "tiny")
+    ran = implied.run("run", str(implied.space), "--implied", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert "not trained: 1 provably dead and 1 provably equal to another" in ran.stderr
+    assert [spec.id for spec in implied.record.header().trials] == [
+        spec.id for spec in sweep.record.header().trials
+    ]
+    return implied
+
+
+def test_what_is_implied_agrees_with_what_was_trained(sweep: Sweep, implied: Sweep) -> None:
+    healthy, normed, dead, twin = (spec.id for spec in sweep.record.header().trials)
+    for trial in (healthy, normed):
+        trained, again = sweep.record.steps(trial), implied.record.steps(trial)
+        assert [step.to_json() for step in trained] == [step.to_json() for step in again]
+    for trial in (dead, twin):
+        assert implied.record.steps(trial) == []
+        seen, said = sweep.record.end(trial), implied.record.end(trial)
+        assert seen is not None
+        assert said is not None
+        assert (seen.status, said.status) == ("finished", "implied")
+        for part in ("outcome", "state", "symptom", "stage", "onset"):
+            assert getattr(said.diagnosis, part) == getattr(seen.diagnosis, part)
+    # The dead one never moved; the twin trained as the one that it repeats did.
+    assert {step.update_norm for step in sweep.record.steps(dead)} == {0.0}
+    curves = [sweep.record.steps(trial) for trial in (healthy, twin)]
+    assert [step.to_json() for step in curves[0]] == [step.to_json() for step in curves[1]]
+
+
+def test_nobody_takes_an_implied_trial_for_a_run(implied: Sweep) -> None:
+    printed = implied.run("results", "tiny")
+    assert "unhealthy 1 of 1, implied" in printed.stdout
+    assert "= healthy" in printed.stdout
+    assert "implied, not run: dead: actor.reward_scaling=0: every reward" in printed.stdout
+    shape = json.loads(implied.run("results", "tiny", "--json").stdout)
+    assert shape["not_run"] == []
+    by_name = {c["config"]: c for c in shape["configurations"]}
+    assert [by_name[name]["final"] for name in ("dead", "twin")] == [None, None]
+    assert by_name["twin"]["implied"]["of"] == by_name["healthy"]["hash"]
+    assert shape["recommended"] in (by_name["healthy"]["hash"], by_name["group norm"]["hash"])
+    with sqlite3.connect(implied.store) as store:
+        tagged = dict(store.execute("SELECT run_uuid, value FROM tags WHERE key = 'implied'"))
+        measured = {run for (run,) in store.execute("SELECT DISTINCT run_uuid FROM metrics")}
+    store.close()
+    assert len(tagged) == 4
+    assert {run for run, proof in tagged.items() if proof == ""} == measured
+
+
+@pytest.mark.parametrize("flag", ["--implied", "--no-implied"])
+def test_an_implied_end_stays_when_the_sweep_is_taken_up_again(implied: Sweep, flag: str) -> None:
+    trials = implied.record.folder / "trials"
+    before = {path.name: path.stat().st_mtime_ns for path in trials.iterdir()}
+    ran = implied.run("run", str(implied.space), "--resume", flag)
+    assert ran.returncode == 0, ran.stderr
+    assert {path.name: path.stat().st_mtime_ns for path in trials.iterdir()} == before
 
 
 def test_a_sweep_of_another_content_is_refused_before_ray(sweep: Sweep) -> None:

@@ -87,6 +87,43 @@ def test_plan_speaks_json_too(shell: Shell, space: Path) -> None:
     assert [trial["configuration"] for trial in planned["trials"]] == ["a", "b"]
 
 
+IMPLIED = """\
+base: {actor: {kl_ctl: 0.0}}
+space: {x: {a: {}, dead: {actor.reward_scaling: 0.0}, twin: {actor.kl_estimator: k3}}}
+seeds: 1
+"""
+DEAD = "actor.reward_scaling=0: every reward becomes 0, and nothing else enters the loss"
+TWIN = "actor.kl_estimator (k1 or k3) decides nothing: actor.kl_ctl=0: no KL is estimated"
+
+
+def test_plan_says_what_need_not_run(shell: Shell, space: Path) -> None:
+    space.write_text(IMPLIED)
+    lines = shell("plan", space).out.splitlines()
+    assert lines[-4] == (
+        "3 configurations x 1 seeds = 3 trials, 120 steps; not trained: 1 provably dead and 1 "
+        "provably equal to another (--no-implied trains them)"
+    )
+    assert lines[-3:] == [
+        "  a",
+        f"  dead (implied: {DEAD})",
+        f"  twin (implied: equal to a, because {TWIN})",
+    ]
+    planned = json.loads(shell("plan", space, "--json").out)
+    a, dead, twin = planned["trials"]
+    assert planned["implied"] == {
+        dead["id"]: {"of": None, "proof": DEAD},
+        twin["id"]: {"of": a["config_hash"], "proof": TWIN},
+    }
+
+
+def test_plan_of_a_space_that_trains_everything_speaks_of_no_proof(
+    shell: Shell, space: Path
+) -> None:
+    space.write_text(IMPLIED + "implied: false\n")
+    assert "implied" not in shell("plan", space).out
+    assert json.loads(shell("plan", space, "--json").out)["implied"] == {}
+
+
 def test_set_changes_what_would_run(shell: Shell, space: Path) -> None:
     ran = shell(
         "plan", space, "--set", "total_train_steps=7", "--set", "actor.eps_clip=0.3", "--json"

@@ -8,7 +8,7 @@ from typing_extensions import override
 from sweeps.live import MOST_ROWS, LiveView, Progress, describe_end
 from sweeps.record import SweepRecord, TrialEnd
 from tests.sweep_records import make_step
-from tests.sweeps_made import begun, end_of, finish
+from tests.sweeps_made import begun, end_of, finish, implied_end
 
 SPACE = "space: {x: {a: {}, b: {actor.kl_ctl: 9.0}}}\nseeds: 2\nbudget: {steps: 10}\n"
 SICK = end_of(0.25, outcome="unhealthy", symptom="kl_pinned", stage="returns", onset=4)
@@ -80,6 +80,27 @@ def test_the_headline_counts_verdicts_and_names_the_best(record: SweepRecord) ->
     assert {a1, b1, a2} == set(progress.ends)
 
 
+def test_what_is_implied_is_counted_apart_and_not_waited_for(record: SweepRecord) -> None:
+    a1, b1, _, b2 = ids(record)
+    finish(record, {"a": [end_of(0.95), None], "b": [implied_end(), None]})
+    progress = Progress.of(record, spared=[b2])
+    assert progress.headline().startswith("kl: 2/4 done · 0 running · 1 waiting · ")
+    assert progress.headline().endswith("1 healthy · 1 implied · best 0.95 (a · s1)")
+    progress.first_start, progress.steps_here = 100.0, 10
+    # 10 steps took 10 s; only the 10 of a · s2 are left.
+    assert progress.seconds_left(110.0) == pytest.approx(10.0)
+    assert {a1, b1} == set(progress.ends)
+
+
+def test_the_table_tells_implied_trials_from_those_that_ran(record: SweepRecord) -> None:
+    _, b1, _, b2 = ids(record)
+    stream = Terminal()
+    with LiveView(record, stream, spared=[b1, b2]) as view:
+        view.trial_ended(b1, implied_end())
+    row = next(line for line in plain(stream.getvalue()).splitlines()[::-1] if line.startswith("b"))
+    assert row.split() == ["b", "✗", "implied", "implied", "zero_signal"]
+
+
 def test_a_sick_trial_is_never_the_best(record: SweepRecord) -> None:
     finish(record, {"b": [end_of(0.99, outcome="unhealthy", symptom="x")]})
     assert "best" not in Progress.of(record).headline()
@@ -147,8 +168,13 @@ def test_a_large_sweep_shows_what_moves_and_what_ended_last(tmp_path: Path) -> N
             "inconclusive (it is fine), final pass rate 0.50, 4 s",
         ),
         (end_of(None, outcome="inconclusive", error="it raised"), "failed: it raised"),
+        (implied_end(), "implied unhealthy, not run: reward_scaling=0"),
+        (
+            implied_end(of="0123456789ab", outcome="healthy"),
+            "implied healthy, not run: equal to a, because the estimator decides nothing",
+        ),
     ],
-    ids=["healthy", "sick", "onset-0", "inconclusive", "failed"],
+    ids=["healthy", "sick", "onset-0", "inconclusive", "failed", "dead", "equal"],
 )
 def test_an_end_in_a_line(end: TrialEnd, line: str) -> None:
     assert describe_end(end) == line

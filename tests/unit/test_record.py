@@ -8,7 +8,7 @@ from grpo_core.errors import ConfigError, GrpoError
 from sweeps.record import SweepRecord, TrialEnd
 from sweeps.storage import find_sweep, open_sweep, package_version
 from tests.sweep_records import make_end, make_record, make_step, make_trial
-from tests.sweeps_made import begun, planned
+from tests.sweeps_made import begun, implied_end, planned
 
 SPACE = "space: {actor.kl_ctl: [0.0, 0.1]}\nseeds: 2\n"
 TRIAL = make_trial(0.1)
@@ -85,13 +85,30 @@ def test_a_trial_without_steps_has_none(record: SweepRecord) -> None:
         make_end(),
         make_end(outcome="unhealthy"),
         make_end(status="failed", final=None, error="the reward function raised: x"),
+        implied_end(),
+        implied_end(of="0123456789ab", outcome="healthy"),
     ],
-    ids=["healthy", "unhealthy", "failed"],
+    ids=["healthy", "unhealthy", "failed", "implied-dead", "implied-equal"],
 )
 def test_an_end_survives_being_written_and_read(record: SweepRecord, end: TrialEnd) -> None:
     assert record.end(TRIAL.id) is None
     record.finish(TRIAL.id, end)
     assert SweepRecord(record.folder).end(TRIAL.id) == end
+
+
+def test_a_trial_that_ran_is_written_as_older_versions_did() -> None:
+    # Its digest tells MLflow's mirror whether a run has changed.
+    assert not {"proof", "of"} & make_end().to_json().keys()
+    assert {"proof", "of"} <= implied_end().to_json().keys()
+
+
+def test_a_trial_is_begun_with_its_first_step_or_checkpoint(record: SweepRecord) -> None:
+    assert not record.begun(TRIAL.id)
+    record.checkpoint(TRIAL.id).mkdir(parents=True)
+    assert record.begun(TRIAL.id)
+    record.checkpoint(TRIAL.id).rmdir()
+    record.append_steps(TRIAL.id, [make_step(0)])
+    assert record.begun(TRIAL.id)
 
 
 def test_an_end_appears_in_one_piece_or_not_at_all(record: SweepRecord) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from sweeps.display import print_results
 from sweeps.record import SweepRecord
 from sweeps.report.tables import comparison_rows, render_markdown, render_table
 from sweeps.report.write import write_report
 from sweeps.results import load_results
 from tests.sweep_records import make_step
-from tests.sweeps_made import begun, end_of, finish
+from tests.sweeps_made import begun, end_of, finish, implied_end
 
 SPACE = (
     "space: {x: {a: {}, 'b|c': {actor.kl_ctl: 9.0}, d: {actor.kl_ctl: 2.0}, "
@@ -43,6 +44,37 @@ def test_a_row_says_how_many_seeds_agree(record: SweepRecord) -> None:
     assert rows[1][3:] == ("kl_pinned", "returns", "0")
     assert rows[0][3:] == ("", "", "")
     assert rows[3][2] == ""
+
+
+def test_no_row_takes_an_implied_trial_for_a_run(tmp_path: Path) -> None:
+    record = begun(tmp_path, SPACE)
+    first = record.header().trials[0].config_hash
+    twin = implied_end(of=first, outcome="healthy")
+    finish(
+        record,
+        {
+            "a": [end_of(0.9), end_of(0.9)],
+            "b|c": [implied_end(), implied_end()],
+            "d": [twin, twin],
+            "e": [end_of(0.9), twin],
+        },
+    )
+    results = load_results(record)
+    rows = comparison_rows(results)
+    assert [row[:2] for row in rows[1:]] == [
+        ("b|c", "unhealthy 2 of 2, implied"),
+        ("d", "healthy 2 of 2, implied"),
+        ("e", "healthy 2 of 2, 1 implied"),
+    ]
+    assert [row[2] for row in rows[1:3]] == ["not run", "= a"]
+    assert rows[1][3:] == ("zero_signal", "scaled", "0")
+    assert rows[3][2].startswith("0.90 [")
+    text = render_markdown(results)
+    assert "Implied, not run:\n\n- b|c: reward_scaling=0\n" in text
+    assert "- d, e: equal to a: the estimator decides nothing\n" in text
+    stream = io.StringIO()
+    print_results(results, Console(file=stream, width=140))
+    assert "implied, not run: b|c: reward_scaling=0" in stream.getvalue()
 
 
 def test_markdown_has_the_table_the_recommendation_and_every_reason(record: SweepRecord) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from sweeps.record import SweepRecord
 from sweeps.results import Results, load_results
-from tests.sweeps_made import begun, end_of, finish
+from tests.sweeps_made import begun, end_of, finish, implied_end
 
 SPACE = "space: {x: {a: {}, b: {actor.kl_ctl: 0.5}, c: {actor.kl_ctl: 5.0}}}\nseeds: 2\n"
 SICK = end_of(0.3, outcome="unhealthy", symptom="kl_pinned", stage="returns", onset=4)
@@ -122,6 +122,70 @@ def test_failed_trials_are_listed_and_have_no_final(record: SweepRecord) -> None
     assert [trial.end.error for trial in results.failed] == ["the reward raised"]
     assert results.configurations[0].final is not None
     assert results.configurations[0].final.mean == 0.9
+
+
+def hash_of(record: SweepRecord, name: str) -> str:
+    return next(s.config_hash for s in record.header().trials if s.configuration == name)
+
+
+def test_what_was_not_run_has_a_verdict_and_no_pass_rate(record: SweepRecord) -> None:
+    finish(record, {"a": [SICK, SICK], "c": [implied_end(), implied_end()]})
+    results = load_results(record)
+    a, _, c = results.configurations
+    assert (c.verdict.outcome, c.verdict.symptom, c.verdict.seeds) == (
+        "unhealthy",
+        "zero_signal",
+        2,
+    )
+    assert c.final is None
+    assert a.implied is None
+    assert c.implied is not None
+    assert (c.implied.trials, c.implied.of, c.implied.name) == (2, None, None)
+    assert c.implied.proof == "reward_scaling=0"
+    # Both sick seeds of a end at .3: without c the binomial error of .3 over 256 prompts counts,
+    # (.3 * 256 + 1) / 258 = .3016: variance .000823, t(.975, 1) = 12.706.
+    assert a.final is not None
+    assert a.final.high == pytest.approx(0.3 + 12.706 * (0.000823 / 2) ** 0.5, abs=1e-3)
+
+
+def test_a_configuration_that_repeats_another_is_never_recommended_for_it(
+    record: SweepRecord,
+) -> None:
+    twin = implied_end(of=hash_of(record, "b"), outcome="healthy")
+    finish(record, {"a": [twin, twin], "b": [end_of(0.9), end_of(0.9)]})
+    results = load_results(record)
+    assert recommended(results) == "b"
+    assert "a tie" not in results.reason
+    implied = results.configurations[0].implied
+    assert implied is not None
+    assert (implied.name, implied.of) == ("b", hash_of(record, "b"))
+
+
+def test_nor_if_one_of_its_seeds_ran(record: SweepRecord) -> None:
+    twin = implied_end(of=hash_of(record, "b"), outcome="healthy")
+    finish(record, {"a": [end_of(0.99), twin], "b": [end_of(0.98), end_of(0.98)]})
+    results = load_results(record)
+    assert recommended(results) == "b"
+    a = results.configurations[0]
+    assert a.implied is not None
+    assert (a.implied.trials, a.verdict.healthy) == (1, 2)
+    assert a.final is not None
+    assert a.final.mean == 0.99
+
+
+def test_json_tells_what_was_not_run(record: SweepRecord) -> None:
+    finish(record, {"a": [end_of(0.9), None], "c": [implied_end(), None]})
+    ran, _, not_run = json.loads(json.dumps(load_results(record).to_json()))["configurations"]
+    assert ran["implied"] is None
+    assert ran["trials"][0]["status"] == "finished"
+    assert not_run["implied"] == {
+        "trials": 1,
+        "proof": "reward_scaling=0",
+        "of": None,
+        "name": None,
+    }
+    assert (not_run["trials"][0]["status"], not_run["trials"][0]["final"]) == ("implied", None)
+    assert not_run["final"] is None
 
 
 def test_the_documented_shape_of_the_json(record: SweepRecord) -> None:

@@ -198,6 +198,14 @@ def test_seeds_are_counted_from_one_or_taken_as_listed() -> None:
     assert read("space: {actor.kl_ctl: [0.0]}").seeds == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("line", "implied"), [("", True), ("implied: true\n", True), ("implied: false\n", False)]
+)
+def test_a_file_may_ask_for_trained_evidence(line: str, *, implied: bool) -> None:
+    space = read(f"space: {{actor.kl_ctl: [0.0]}}\n{line}")
+    assert space.implied is implied
+
+
 def test_the_name_defaults_to_the_files() -> None:
     assert read("space: {actor.kl_ctl: [0.0]}").name == "kl"
     assert read("name: other\nspace: {actor.kl_ctl: [0.0]}").name == "other"
@@ -323,8 +331,8 @@ AXIS = "space: {actor.kl_ctl: [0.0]}\n"
         pytest.param(
             AXIS + "xyzzy: 3",
             "xyzzy: no such key in a search space; wanted one of name, question, policy, task, "
-            "base, "
-            "set, space, exclude, design, seeds, budget, budget.steps, budget.trials, budget.hours",
+            "base, set, space, exclude, design, seeds, budget, budget.steps, budget.trials, "
+            "budget.hours, implied",
             id="key-like-nothing",
         ),
         pytest.param(
@@ -588,6 +596,11 @@ AXIS = "space: {actor.kl_ctl: [0.0]}\n"
             AXIS + "budget: {trials: 0}",
             "budget.trials: got 0, wanted a whole number >= 1 or null",
             id="budget-of-no-trial",
+        ),
+        pytest.param(
+            AXIS + "implied: never",
+            "implied: got 'never', wanted true or false",
+            id="implied-that-is-no-answer",
         ),
         pytest.param(
             AXIS + "budget: {hours: 0}",

@@ -35,6 +35,7 @@ from sweeps.tracking.mirror import Delivery
 from sweeps.tracking.store import _schema_revisions, public_uri
 from sweeps.tracking.translate import batches, sweep_page
 from tests.sweep_records import make_end, make_header, make_record, make_step, make_trial
+from tests.sweeps_made import implied_end
 
 QUICK = Pace(settle=0.0, first_retry=0.01, longest_retry=0.02)
 LOW = make_trial(0.1)
@@ -83,8 +84,8 @@ def test_a_running_trial_has_every_column_and_no_verdict(tmp_path: Path) -> None
     tracker = MemoryTracker()
     sync(record, tracker)
     run = tracker.runs[LOW.id]
-    columns = ("verdict", "symptom", "stage", "onset", "state", "confidence", "first_nonfinite")
-    assert [run.tags[column] for column in columns] == [""] * 7
+    columns = ("verdict", "symptom", "stage", "onset", "state", "confidence", "implied")
+    assert [run.tags[column] for column in (*columns, "first_nonfinite")] == [""] * 8
     assert run.status == "RUNNING"
 
 
@@ -97,6 +98,28 @@ def test_a_trial_that_raised_is_failed_and_says_why(tmp_path: Path) -> None:
     assert run.status == "FAILED"
     assert run.tags["mlflow.note.content"].endswith("out of memory")
     assert run.series("final/pass_rate") == []
+
+
+def test_a_trial_that_was_not_run_has_a_run_without_metrics_that_says_why(tmp_path: Path) -> None:
+    record = ended_record(tmp_path)
+    dead = make_trial(0.5)
+    record.create(make_header(LOW, HIGH, dead))
+    record.finish(dead.id, implied_end())
+    tracker = MemoryTracker()
+    sync(record, tracker)
+    run = tracker.runs[dead.id]
+    assert run.points == []
+    assert run.tags["implied"] == "reward_scaling=0"
+    assert (run.tags["verdict"], run.tags["symptom"], run.tags["stage"]) == (
+        "unhealthy",
+        "zero_signal",
+        "scaled",
+    )
+    assert (run.status, run.started, run.ended) == ("FINISHED", 1_700_000_000.0, 1_700_000_000.0)
+    assert tracker.runs[LOW.id].tags["implied"] == ""
+    tracker.calls.clear()
+    sync(record, tracker)
+    assert tracker.calls == ["open_sweep"]
 
 
 def test_a_trial_without_steps_has_no_run(tmp_path: Path) -> None:
