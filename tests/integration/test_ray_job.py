@@ -45,6 +45,7 @@ space:
     no signal: {{actor.reward_scaling: 0.0}}
 seeds: 1
 budget: {{steps: 24}}
+implied: false
 """
 
 
