@@ -1,0 +1,1 @@
+"""`sweeps diagnose`: verdicts on anybody's training logs."""
