@@ -116,6 +116,10 @@ class StepMetrics:
     """Share of the sampled groups that dynamic sampling accepted."""
     value_loss: float | None = None
     """Mean loss of the value function over its minibatches; None without a critic."""
+    grad_snr: float | None = None
+    """Signal-to-noise ratio |E g|^2 / tr Var(g) of the minibatch gradients, unbiased in both parts
+    (negative: noise hides the signal); the weights move between them. None with one minibatch, and
+    where the gradients are equal."""
     nonfinite: str | None = None
     """The first tensor that held NaN or inf; the trial ends with this step."""
 

@@ -304,6 +304,7 @@ class Trainer:
             group_mean_max=group_mean_max(result, batch, self.config),
             logprob_gap=report.logprob_gap,
             grad_cosine=report.grad_cosine,
+            grad_snr=report.noise.snr,
             update_norm=change.double().norm().item(),
             learning_rate=report.learning_rate,
             staleness=float(step - batch.version),

@@ -18,6 +18,56 @@ from grpo_core.rollout import RolloutBatch
 
 
 @dataclass(slots=True)
+class GradientNoise:
+    """How far the minibatch gradients of one step agree.
+
+        SNR = |E g|^2 / tr Var(g),  with  |E g|^2 ~ (K |mean|^2 - m) / (K - 1)
+                                    and tr Var(g) ~ K (m - |mean|^2) / (K - 1)
+
+    for K gradients g with the mean square norm m: both are unbiased, as in McCandlish et al.,
+    arXiv 1812.06162, appendix A.1, with minibatches as the small and the step as the large batch;
+    SNR = B_small / B_simple there. Where noise hides the signal it may come out negative, down to
+    -1/K. The weights move between the minibatches of a step, so what the updates themselves change
+    of the gradient counts as noise too; minibatches count alike, whatever their tokens.
+    """
+
+    count: int = 0
+    """Gradients so far."""
+    squares: float = 0.0
+    """Sum of their squared norms."""
+    total: Tensor | None = None
+    """Their sum."""
+
+    def add(self, gradient: Float[Tensor, " n"], norm: float) -> None:
+        """Take in one gradient, which must not change afterwards, and its norm."""
+        self.count += 1
+        self.squares += norm**2
+        if self.total is None:
+            self.total = gradient
+        elif self.count == 2:
+            self.total = self.total + gradient  # not in place: the first one is the caller's
+        else:
+            self.total += gradient
+
+    @property
+    def snr(self) -> float | None:
+        """The signal-to-noise ratio; None with one gradient, or where all are equal."""
+        if self.total is None or self.count < 2:
+            return None
+        mean_square = self.squares / self.count
+        square_of_mean = (self.total.norm().item() / self.count) ** 2
+        noise = self.count * (mean_square - square_of_mean)
+        if not noise > EQUAL_GRADIENTS * mean_square:
+            return None
+        return (self.count * square_of_mean - mean_square) / noise
+
+
+EQUAL_GRADIENTS = 1e-5
+"""Variance of the gradients, as a share of their mean square, that is rounding: norms are float32,
+so a difference of two squares is known to some 1e-6 of them."""
+
+
+@dataclass(slots=True)
 class UpdateReport:
     """What the updates of one batch were like."""
 
@@ -27,6 +77,8 @@ class UpdateReport:
     """One per update."""
     cosines: list[float] = field(default_factory=list)
     """Between the gradients of consecutive updates."""
+    noise: GradientNoise = field(default_factory=GradientNoise)
+    """Over the gradients of all updates."""
     logprob_gap: float = 0.0
     """Mean absolute gap between sampler and trainer before the first update, nats."""
     nonfinite: str | None = None
@@ -81,6 +133,7 @@ def update_policy(
         if previous is not None and norm > 0 and previous.norm() > 0:
             report.cosines.append((gradient @ previous / (norm * previous.norm())).item())
         previous = gradient
+        report.noise.add(gradient, norm.item())
         _clipped_step(policy.module, optimizer, norm, settings)
     return report
 

@@ -25,6 +25,12 @@ def test_nan_comes_back_as_nan_and_absent_as_absent() -> None:
     assert back.eval_pass_rate is None
 
 
+def test_a_step_of_an_older_version_has_no_signal_to_noise_ratio() -> None:
+    record = make_metrics().to_json()
+    del record["grad_snr"]
+    assert StepMetrics.from_json(record).grad_snr is None
+
+
 def test_scalars_leave_out_what_was_not_measured() -> None:
     scalars = make_metrics().scalars()
     assert "eval/pass_rate" not in scalars

@@ -163,6 +163,20 @@ def test_on_fresh_rollouts_one_update_has_ratios_of_exactly_one() -> None:
     assert step.ratio_max == pytest.approx(1.0, abs=1e-5)
     assert step.clip_fraction == 0.0
     assert step.grad_cosine is None
+    assert step.grad_snr is None
+
+
+def test_the_signal_of_two_updates_is_their_inner_product() -> None:
+    # For two gradients |E g|^2 is estimated by g1 . g2, so the ratio has the cosine's sign.
+    trials = [config(actor={"ppo_n_minibatches": 2}, seed=seed) for seed in range(12)]
+    steps = [Trainer(trial, policy=untrained()).step() for trial in trials]
+    measured = [
+        (step.grad_snr, step.grad_cosine)
+        for step in steps
+        if step.grad_snr is not None and step.grad_cosine is not None
+    ]
+    assert {snr > 0 for snr, _ in measured} == {True, False}
+    assert all((snr > 0) == (cosine > 0) for snr, cosine in measured)
 
 
 def test_a_value_function_learns_from_zero() -> None:
