@@ -128,4 +128,4 @@ class LengthExplosion:
         golden = golden_curve(trace, curve)
         if golden is not None and golden is not curve:
             return not (golden.rising or golden.rose) or golden.fall > 0
-        return stands_still(curve) or not (gained_late(curve) or curve.rising)
+        return stands_still(curve) or not (gained_late(curve) or curve.rising or curve.arrived)
