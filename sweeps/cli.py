@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 from grpo_core.errors import ConfigError, GrpoError
+from sweeps.diagnose.command import diagnose_command
 from sweeps.lint.command import lint_command
 from sweeps.plan import Plan, plan
 from sweeps.replay.command import replay_command
@@ -30,6 +31,7 @@ app = typer.Typer(
     help="Which setting broke my GRPO run? Sweeps of short diagnostic runs, judged one by one.",
 )
 
+app.command("diagnose")(diagnose_command)
 app.command("lint")(lint_command)
 app.command("replay")(replay_command)
 

@@ -94,6 +94,7 @@ class Collector:
         self.refused: dict[str, str] = {}
         self.averaged: dict[str, None] = {}
         self.has_steps = False
+        self.count = 0
         self._mapped = tuple(mapped)
         self._dialects = [DIALECTS[dialect]] if dialect else list(DIALECTS.values())
         self._kept: dict[str, bool] = {}
@@ -260,5 +261,6 @@ class Collector:
                 column = columns.setdefault(key, Column())
                 column.rows.append(row)
                 column.values.append(value)
+                self.count += 1
                 if column.nulls > len(column.null_rows):
                     column.null_rows.append(row)

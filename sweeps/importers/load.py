@@ -6,7 +6,7 @@ from typing import Protocol
 
 from sweeps.importers.collector import Collector
 from sweeps.importers.console import Console, looks_printed
-from sweeps.importers.errors import LogError
+from sweeps.importers.errors import LogError, NoLogError
 from sweeps.importers.jsonl import JsonDocument, JsonLines
 from sweeps.importers.lines import TextFile, head_of
 from sweeps.importers.names import is_mlflow
@@ -59,6 +59,11 @@ class Reader:
         self._collector = self._new_collector()
         self._source = source_of(target)
         self._file: tuple[int, int] | None = None
+
+    @property
+    def numbers(self) -> int:
+        """Numbers read so far: they tell whether the log has grown."""
+        return self._collector.count
 
     def read(self, *, wait: bool = False) -> None:
         """Read what has come; with `wait`, an unfinished last line is left for the next time.
@@ -117,7 +122,8 @@ def source_of(target: str) -> Source:
     """The reader that a log's form asks for.
 
     Raises:
-        LogError: there is no such log, or it has no form that is known.
+        LogError: there is no such log.
+        NoLogError: the folder holds none.
     """
     path = Path(target)
     if not path.exists():
@@ -129,7 +135,7 @@ def source_of(target: str) -> Source:
     if path.is_dir():
         if event_files(path):
             return Events(path)
-        raise LogError(f"{target}: is a folder without a log")
+        raise NoLogError(f"{target}: is a folder without a log")
     if MARK in path.name:
         return Events(path)
     return _text_source(path)
@@ -139,7 +145,8 @@ def _text_source(path: Path) -> Source:
     """The reader of a text file.
 
     Raises:
-        LogError: its form is not known.
+        LogError: it is empty.
+        NoLogError: its form is not known.
     """
     head = _head(path)
     start = head.lstrip("\ufeff \t\r\n")
@@ -148,7 +155,7 @@ def _text_source(path: Path) -> Source:
     for fits, source in _FORMS:
         if fits(start):
             return source(path)
-    raise LogError(
+    raise NoLogError(
         f"{path}: is no log that is known; wanted JSON lines, trainer_state.json, CSV, a console "
         "log of AReaL, TRL or verl, or an event file"
     )

@@ -50,7 +50,8 @@ def load_trial(path: Path) -> LoadedRun:
     judge, name, ended = _end_of(path, steps)
     trace = trace_of(steps, judge)
     return LoadedRun(
-        path=name,
+        path=str(path),
+        name=name,
         dialect="sweeps",
         decided="a step of a trial per line",
         trace=trace,
@@ -67,14 +68,14 @@ def _end_of(path: Path, steps: list[StepMetrics]) -> tuple[Judge | None, str, bo
     folder = path.parent.parent
     record = SweepRecord(folder)
     if path.parent.name != "trials" or not record.exists():
-        return None, str(path), False
+        return None, "", False
     try:
         trial = next((one for one in record.header().trials if one.id == path.stem), None)
         end = record.end(path.stem)
     except (GrpoError, ValueError, KeyError, TypeError):
-        return None, str(path), False
+        return None, "", False
     if trial is None or end is None or end.initial is None:
-        return None, f"{folder.name}: {trial.name}" if trial else str(path), end is not None
+        return None, f"{folder.name}: {trial.name}" if trial else "", end is not None
     prompts = int(trial.config["evaluation"]["prompts"])
     final = steps[-1].eval_pass_rate if end.error is None else None
     judge = Judge(end.initial, prompts, final, None if final is None else prompts)

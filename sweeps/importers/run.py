@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from sweeps.importers.collector import NO_STEP, Collector, Column
 from sweeps.importers.derive import Derivation, derive
 from sweeps.importers.detect import Detected, detect
 from sweeps.importers.dialects import DIALECTS, Dialect, Match, match, match_stated
-from sweeps.importers.errors import LogError
+from sweeps.importers.errors import LogError, NoLogError
 from sweeps.importers.order import Order, Steps, gaps, latest, order
 from sweeps.importers.settings import in_areal_terms
 from sweeps.importers.signals import AUXILIARY, lacking, nearest
@@ -55,6 +55,8 @@ class LoadedRun:
     """What was odd, and what was done about it."""
     ended: bool = False
     """The log says that training ended."""
+    name: str = ""
+    """What people call it, where that is not its path."""
 
 
 def assemble(
@@ -76,7 +78,7 @@ def assemble(
 
     Raises:
         LogError: there is nothing to judge, or a key of the user's is not there.
-    """
+    """  # noqa: DOC502 - raised by what it calls
     remarks = list(notes)
     detected = _dialect(collected, options)
     dialect = detected.dialect
@@ -99,7 +101,7 @@ def assemble(
     remarks += worked.notes + taken.notes()
     signals = {name: one for name, one in series.items() if not name.startswith(AUXILIARY)}
     if not signals:
-        raise LogError(_nothing(collected))
+        _refuse(collected)
     trained = _trained_steps(signals)
     remarks += _gap_notes(trained)
     shown = {name: key for name, key in found.items() if not name.startswith(AUXILIARY)}
@@ -131,17 +133,23 @@ def _dialect(collected: Collector, options: Options) -> Detected:
         return detected
     if collected.computed:
         return Detected(DIALECTS["plain"], collected.computed_from)
-    if options.mapped and collected.columns:
-        return Detected(DIALECTS["plain"], "--map")
-    raise LogError(_nothing(collected))
+    if not (options.mapped and collected.columns):
+        _refuse(collected)
+    return Detected(DIALECTS["plain"], "--map")
 
 
-def _nothing(collected: Collector) -> str:
+def _refuse(collected: Collector) -> Never:
+    """Say why there is nothing to judge.
+
+    Raises:
+        LogError: the log is empty.
+        NoLogError: it holds something else.
+    """
     keys = list(collected.unknown)
     if not keys and not len(collected):
-        return f"{collected.path}: is empty; wanted at least one step with metrics"
+        raise LogError(f"{collected.path}: is empty; wanted at least one step with metrics")
     shown = ", ".join(keys[:6]) + (", ..." if len(keys) > 6 else "")
-    return (
+    raise NoLogError(
         f"{collected.path}: none of its keys is known ({shown}); wanted the metrics of AReaL, TRL "
         "or verl, or --map SIGNAL=KEY"
     )
