@@ -8,6 +8,7 @@ import numpy as np
 from sweeps.curve import LearningCurve, learning_curve
 from sweeps.findings import Finding
 from sweeps.measure import Measure
+from sweeps.statistics import difference_is_significant
 from sweeps.trace import Series, Trace
 
 LEAST_LOOKS = 5
@@ -62,23 +63,29 @@ class GeneralisationGap:
     """Growth of the gap, in smallest changes that count."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
-        """A gap that widens while the held-out curve is flat."""
-        held = curve_of(trace, "eval_pass_rate", "held-out score")
-        if held is None or curve.solvable or curve.measure.ceiling is None:
+        """A gap that widens while the held-out curve stays behind."""
+        if curve.measure.ceiling is None or not self._rose_in_training(curve):
             return None
         steps, (training, looks) = trace.together(curve.measure.signal, "eval_pass_rate")
-        if len(steps) < LEAST_LOOKS or held.rising or held.rose or held.arrived or held.fall > 0:
+        held = curve_of(trace, "eval_pass_rate", "held-out score")
+        if held is None or len(steps) < LEAST_LOOKS or held.arrived or held.fall > 0:
+            return None
+        if not curve.solvable and (held.rising or held.rose):
             return None
         gaps = training - looks
         count = max(2, len(gaps) // 4)
-        before, after = float(np.mean(gaps[:count])), float(np.mean(gaps[-count:]))
-        if not (after - before >= self.widened * curve.rise and (curve.rose or curve.rising)):
+        before, after = float(np.mean(gaps[:count])), float(np.mean(gaps[-3:]))
+        limit = self.widened * curve.rise
+        if after - max(before, 0.0) < limit or not bool(np.all(gaps[-3:] >= limit / 2)):
             return None
         onset = int(steps[int(np.argmax(gaps >= before + (after - before) / 2))])
         message = (
-            f"the {curve.measure.word} on training prompts rose from {curve.start.mean:.2f} to "
-            f"{curve.late.mean:.2f}, the held-out score stayed at {held.late.mean:.2f}: the gap "
-            f"went from {before:.2f} to {after:.2f} (threshold {self.widened * curve.rise:.2f})"
+            f"the {curve.measure.word} on training prompts rose from {curve.first.mean:.2f} to "
+            f"{curve.late.mean:.2f}, the held-out score stayed behind at {held.late.mean:.2f}: the "
+            f"gap went from {before:.2f} to {after:.2f} (threshold {limit:.2f})"
         )
         evidence = {"gap": after, "initial_gap": before, "held_out": held.late.mean}
-        return Finding(self.symptom, onset, message, evidence, 0.7)
+        return Finding(self.symptom, onset, message, evidence, 0.75)
+
+    def _rose_in_training(self, curve: LearningCurve) -> bool:
+        return difference_is_significant(curve.late, curve.first, least=curve.rise)
