@@ -42,9 +42,11 @@ def _resumes(steps: Steps, falls: Steps, at: int) -> bool:
     """The rows from `at` on are the run again, not rows out of place."""
     later = falls[falls > at]
     end = int(later[0]) if len(later) else len(steps)
-    earlier = steps[:at]
+    earlier, run = steps[:at], steps[at:end]
     least = GOES_ON if end < len(steps) else GOES_ON - 1
-    return end - at >= least and bool(steps[end - 1] >= earlier.min())
+    # A late row is followed by steps that are new; a run that goes on repeats some first.
+    repeats = np.count_nonzero(run <= earlier.max()) >= GOES_ON - 1
+    return len(run) >= least and bool(repeats) and bool(run[-1] >= earlier.min())
 
 
 def latest(steps: Steps) -> tuple[NDArray[np.intp], int]:

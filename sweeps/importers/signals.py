@@ -1,9 +1,9 @@
 """The names under which the project knows a run's signals, and what nobody can tell without one."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from grpo_core.metrics import STAGES, StageSignal
+from grpo_core.metrics import STAGES, StageSignal, StepMetrics
 
 COMPONENT = "component."
 """Prefix of the mean of one reward function: `component.accuracy_reward`."""
@@ -82,10 +82,18 @@ SIGNALS: dict[str, Signal] = {
 STAGE_SIGNALS = frozenset(f"{stage}.{part}" for stage in STAGES for part in StageSignal.__slots__)
 """What our own trainer measures behind every stage of the reward pipeline."""
 
+OWN_SIGNALS = frozenset(field.name for field in fields(StepMetrics)) - {
+    "step",
+    "stages",
+    "nonfinite",
+}
+"""What only our own trainer measures, besides SIGNALS."""
+
 
 def is_signal(name: str) -> bool:
     """The project has a signal of this name."""
-    return name in SIGNALS or name in STAGE_SIGNALS or name.startswith(COMPONENT)
+    ours = name in SIGNALS or name in STAGE_SIGNALS or name in OWN_SIGNALS
+    return ours or name.startswith(COMPONENT)
 
 
 def nearest(name: str, names: list[str]) -> str:
