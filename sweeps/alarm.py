@@ -11,6 +11,10 @@ from sweeps.trace import Trace
 from sweeps.verdict import diagnose
 
 Mode = Literal["safe", "aggressive"]
+Stop = Literal["off", "safe", "aggressive"]
+CHECK_EVERY = 5
+"""Steps between two looks at a trial; a fixed number, so that a trial stops at the same step
+wherever and however often it is taken up again."""
 
 CRITICAL = frozenset(
     {

@@ -114,6 +114,13 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
             "follows [default: as the file says, else left out].",
         ),
     ] = None,
+    stop: Annotated[
+        Literal["off", "safe", "aggressive"] | None,
+        typer.Option(
+            help="End a trial early at a critical diagnosis that two looks in a row agree on "
+            "[default: as the file says, else safe]."
+        ),
+    ] = None,
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Most trials at once.")] = None,
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPU cores of a trial.")] = 1.0,
     gpus_per_trial: Annotated[float, typer.Option(min=0.0, help="GPUs; fractions allowed.")] = 0.0,
@@ -138,13 +145,16 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
 
     prepare_ray()
     from sweeps.display import say, wide_console
-    from sweeps.orchestrate import Resources
+    from sweeps.orchestrate import Conduct, Resources
     from sweeps.session import Session
 
     console = wide_console(stderr=as_json)
     resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent)
     outcome = Session(record, MlflowTracker(store), console).run(
-        resources, planned.space.budget.hours, keep_rollouts=keep_rollouts, implied=implied
+        resources,
+        planned.space.budget.hours,
+        Conduct(keep_rollouts, planned.space.stop if stop is None else stop),
+        implied=implied,
     )
     say(console, f"took {time.monotonic() - started:.0f} s")
     if as_json:

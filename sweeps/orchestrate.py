@@ -23,11 +23,12 @@ from typing_extensions import override
 from grpo_core.config import TrialConfig
 from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
+from sweeps.alarm import Stop
 from sweeps.causes import explain_stage
 from sweeps.findings import Diagnosis
 from sweeps.plan import TrialSpec
 from sweeps.record import SweepRecord, TrialEnd
-from sweeps.trace import Judge, trace_of
+from sweeps.trace import EMBEDDED_POLICIES, Judge, trace_of
 from sweeps.trial import Chunk, RayTrial
 from sweeps.verdict import diagnose, inconclusive
 
@@ -63,13 +64,27 @@ class Resources:
     """Most trials at once; None: as many as the cluster has room for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """How every trial of a sweep is run."""
+
+    keep_rollouts: bool = False
+    """Record every trial's batches for `sweeps replay`."""
+    stop: Stop = "off"
+    """End a trial early at a critical diagnosis that two looks in a row agree on."""
+
+
+AS_PLANNED = Conduct()
+"""Nothing kept, nothing stopped."""
+
+
 def run_trials(
     record: SweepRecord,
     resources: Resources,
     listeners: list[Listener],
     hours: float | None = None,
     *,
-    keep_rollouts: bool = False,
+    conduct: Conduct = AS_PLANNED,
     spared: Collection[str] = (),
 ) -> None:
     """Run every planned trial that has not ended; returns when all have, or when stopped.
@@ -79,7 +94,7 @@ def run_trials(
         resources: What a trial occupies.
         listeners: Told about every event, in the driver's loop.
         hours: Wall-clock limit; trials that have not ended by then are left unfinished.
-        keep_rollouts: Record every trial's batches for `sweeps replay`.
+        conduct: How every trial is run.
         spared: Ids of trials that are not run, because somebody else knows their end.
 
     Raises:
@@ -96,9 +111,7 @@ def run_trials(
                 RayTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial}
             ),
             param_space={
-                "spec": tune.grid_search(
-                    [_trial_config(record, spec, keep_rollouts=keep_rollouts) for spec in todo]
-                )
+                "spec": tune.grid_search([_trial_config(record, spec, conduct) for spec in todo])
             },
             tune_config=tune.TuneConfig(
                 max_concurrent_trials=resources.max_concurrent or 0,
@@ -194,12 +207,14 @@ def conclude_trial(
     A trial that failed has no verdict: what its setting would have done was not seen.
     """
     initial = None if chunk is None else chunk.initial
-    final = steps[-1].eval_pass_rate if error is None and steps else None
+    final = _last_look(steps, chunk) if error is None else None
     looks = [step.kl_reference for step in steps if step.kl_reference is not None]
     if error is None:
         prompts = spec.config["evaluation"]["prompts"]
         judge = None if initial is None else Judge(initial, prompts, final, prompts)
-        diagnosis = _with_cause(diagnose(trace_of(steps, judge)), spec)
+        solvable = spec.config["policy"] in EMBEDDED_POLICIES
+        seen = _stopped(steps, spec, chunk) or diagnose(trace_of(steps, judge, solvable=solvable))
+        diagnosis = _with_cause(seen, spec)
     else:
         diagnosis = inconclusive(f"the trial failed after {len(steps)} steps: {error}")
     return TrialEnd(
@@ -214,6 +229,22 @@ def conclude_trial(
     )
 
 
+def _last_look(steps: list[StepMetrics], chunk: Chunk | None) -> float | None:
+    """The judge's pass rate of the policy that the trial ended with."""
+    if chunk is not None and chunk.stopped is not None:
+        return chunk.final
+    return steps[-1].eval_pass_rate if steps else None
+
+
+def _stopped(steps: list[StepMetrics], spec: TrialSpec, chunk: Chunk | None) -> Diagnosis | None:
+    """The diagnosis that ended the trial early, which says so."""
+    if chunk is None or chunk.stopped is None:
+        return None
+    planned = spec.config["total_train_steps"]
+    message = f"{chunk.stopped.message} (stopped after {len(steps)} of {planned} steps)"
+    return replace(chunk.stopped, message=message)
+
+
 def _with_cause(diagnosis: Diagnosis, spec: TrialSpec) -> Diagnosis:
     """The diagnosis, with what the trial's own settings do at its stage."""
     if diagnosis.stage is None:
@@ -224,13 +255,14 @@ def _with_cause(diagnosis: Diagnosis, spec: TrialSpec) -> Diagnosis:
     return replace(diagnosis, message=f"{diagnosis.message}. Here {cause}")
 
 
-def _trial_config(record: SweepRecord, spec: TrialSpec, *, keep_rollouts: bool) -> dict[str, Any]:
+def _trial_config(record: SweepRecord, spec: TrialSpec, conduct: Conduct) -> dict[str, Any]:
     rollouts = record.rollouts(spec.id).resolve()
     return {
         "trial": spec.id,
         "config": spec.config,
         "checkpoint": str(record.checkpoint(spec.id).resolve()),
-        "rollouts": str(rollouts) if keep_rollouts else None,
+        "rollouts": str(rollouts) if conduct.keep_rollouts else None,
+        "stop": conduct.stop,
     }
 
 

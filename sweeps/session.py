@@ -12,7 +12,7 @@ from rich.console import Console
 from grpo_core.metrics import StepMetrics
 from sweeps.display import print_results, say, where_to_look
 from sweeps.live import LiveView
-from sweeps.orchestrate import Listener, Resources, run_trials
+from sweeps.orchestrate import AS_PLANNED, Conduct, Listener, Resources, run_trials
 from sweeps.record import SweepRecord, TrialEnd
 from sweeps.replay.spared import Follower, Grounds, spare
 from sweeps.report.tables import render_markdown
@@ -60,8 +60,8 @@ class Session:
         self,
         resources: Resources,
         hours: float | None,
+        conduct: Conduct = AS_PLANNED,
         *,
-        keep_rollouts: bool = False,
         implied: bool = True,
     ) -> Outcome:
         """Run every trial that has not ended, then judge and report the whole sweep.
@@ -69,7 +69,7 @@ class Session:
         Args:
             resources: What a trial occupies.
             hours: Wall-clock limit.
-            keep_rollouts: Record every trial's batches.
+            conduct: How every trial is run.
             implied: Do not run what is proven dead or proven to repeat another trial.
 
         Raises:
@@ -77,7 +77,7 @@ class Session:
         """  # noqa: DOC502 - raised by the record
         with self._record.sole_driver():
             spared = spare(self._record) if implied else {}
-            interrupted = self._run_trials(resources, hours, spared, keep_rollouts=keep_rollouts)
+            interrupted = self._run_trials(resources, hours, spared, conduct)
             return self._conclude(interrupted=interrupted)
 
     def _conclude(self, *, interrupted: bool) -> Outcome:
@@ -96,8 +96,7 @@ class Session:
         resources: Resources,
         hours: float | None,
         spared: dict[str, Grounds],
-        *,
-        keep_rollouts: bool,
+        conduct: Conduct,
     ) -> bool:
         """Whether the user stopped it."""
         waker = Waker(self._mirror)
@@ -112,7 +111,7 @@ class Session:
                     resources,
                     listeners,
                     hours,
-                    keep_rollouts=keep_rollouts,
+                    conduct=conduct,
                     spared=spared,
                 )
         except KeyboardInterrupt:

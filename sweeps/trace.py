@@ -12,6 +12,9 @@ from grpo_core.metrics import STAGES, StepMetrics
 
 Numbers = NDArray[np.float64]
 
+EMBEDDED_POLICIES = frozenset(["tiny"])
+"""Policies that are known to be able to solve their tasks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Series:

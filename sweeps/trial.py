@@ -22,9 +22,12 @@ from grpo_core.config import TrialConfig
 from grpo_core.errors import CheckpointError, GrpoError
 from grpo_core.metrics import StepMetrics
 from grpo_core.pipeline import Experience
-from grpo_core.rollout import RolloutBatch
+from grpo_core.rollout import RolloutBatch, evaluate
 from grpo_core.trainer import Trainer
+from sweeps.alarm import CHECK_EVERY, Alarm, Stop
+from sweeps.findings import Diagnosis
 from sweeps.replay.files import record_rollout
+from sweeps.trace import EMBEDDED_POLICIES, trace_of
 
 CHUNK_SECONDS = 1.5
 """A trial reports after at least this long: often enough to watch, rare enough for the driver."""
@@ -46,6 +49,10 @@ class Chunk:
     """Wall-clock time in steps so far, over all restarts."""
     error: str | None = None
     """Why the trial failed."""
+    stopped: Diagnosis | None = None
+    """The critical diagnosis that ended the trial before its last step."""
+    final: float | None = None
+    """The judge's pass rate of a policy that was stopped."""
 
     def to_json(self) -> dict[str, Any]:
         """A mapping that JSON can hold."""
@@ -55,14 +62,21 @@ class Chunk:
             "finished": self.finished,
             "seconds": self.seconds,
             "error": self.error,
+            "stopped": None if self.stopped is None else self.stopped.to_json(),
+            "final": self.final,
         }
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Chunk":
         """The inverse of `to_json`; other keys are ignored."""
         steps = tuple(StepMetrics.from_json(step) for step in record["steps"])
-        names = ("initial", "finished", "seconds", "error")
-        return cls(steps=steps, **{name: record[name] for name in names})
+        names = ("initial", "finished", "seconds", "error", "final")
+        stopped = record["stopped"]
+        return cls(
+            steps=steps,
+            stopped=None if stopped is None else Diagnosis.from_json(stopped),
+            **{name: record[name] for name in names},
+        )
 
 
 class TrialRun:
@@ -76,7 +90,11 @@ class TrialRun:
         device: str = "cpu",
         notify: Callable[[str], None] = lambda _: None,
         rollouts: Path | None = None,
+        stop: Stop = "off",
     ) -> None:
+        self._alarm = None if stop == "off" else Alarm(stop)
+        self._stopped: Diagnosis | None = None
+        self._final: float | None = None
         self._checkpoint = checkpoint
         self._notify = notify
         self._trainer = Trainer(config, device=device, notify=notify)
@@ -88,6 +106,7 @@ class TrialRun:
         self._recover()
         if checkpoint.exists():
             self._load()
+        self._stopped = self._look(len(self._steps) // CHECK_EVERY * CHECK_EVERY)
 
     def advance(self, seconds: float = CHUNK_SECONDS, most_steps: int | None = None) -> Chunk:
         """Run steps for at least `seconds` (or `most_steps`), checkpoint, report.
@@ -100,20 +119,46 @@ class TrialRun:
         try:
             initial = self._trainer.initial_evaluation().pass_rate
             done = 0
-            while not self._trainer.finished and (most_steps is None or done < most_steps):
-                self._steps.append(self._trainer.step())
+            while not self._done and (most_steps is None or done < most_steps):
+                self._step()
                 done += 1
                 if time.monotonic() - started >= seconds:
                     break
         except GrpoError as failure:
             error = str(failure)
         self._seconds += time.monotonic() - started
-        finished = error is not None or self._trainer.finished
+        finished = error is not None or self._done
         if not finished:
             self._save()
         fresh = tuple(self._steps[self._reported :])
         self._reported = len(self._steps)
-        return Chunk(fresh, initial, finished, self._seconds, error)
+        return Chunk(fresh, initial, finished, self._seconds, error, self._stopped, self._final)
+
+    @property
+    def _done(self) -> bool:
+        return self._trainer.finished or self._stopped is not None
+
+    def _step(self) -> None:
+        """One more step, and where one is due a look at whether the trial can still be healthy."""
+        self._steps.append(self._trainer.step())
+        count = len(self._steps)
+        if count % CHECK_EVERY or self._trainer.finished:
+            return
+        self._stopped = self._look(count)
+        if self._stopped is not None:
+            trainer, prompts = self._trainer, self._trainer.config.evaluation.prompts
+            judged = evaluate(trainer.policy, trainer.task, trainer.config, prompts)
+            self._final = judged.pass_rate
+
+    def _look(self, count: int) -> Diagnosis | None:
+        """What the alarm says of the first `count` steps.
+
+        It remembers one look: the last one before a kill, repeated, makes up for it.
+        """
+        if self._alarm is None or count == 0:
+            return None
+        solvable = self._trainer.config.policy in EMBEDDED_POLICIES
+        return self._alarm.check(trace_of(self._steps[:count], solvable=solvable))
 
     def _save(self) -> None:
         """Replace the checkpoint; a kill at any moment leaves the old or the new one."""
@@ -212,4 +257,5 @@ class RayTrial(tune.Trainable):
             Path(spec["checkpoint"]),
             device=device,
             rollouts=None if kept is None else Path(kept),
+            stop=spec["stop"],
         )

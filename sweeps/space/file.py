@@ -15,6 +15,7 @@ exclude: [{algorithm: drgrpo, actor.kl_ctl: 0.1}]
 design: grid
 seeds: 3                      # 1, 2, 3; or a list
 budget: {steps: 40, trials: 100, hours: 2}
+stop: safe                    # end a trial early at a critical diagnosis: off, safe, aggressive
 implied: false                # train also what is proven dead or proven to repeat another cell
 """
 
@@ -57,6 +58,8 @@ class SpaceFile(Section):
     """How many seeds (1, 2, ...), or which."""
     budget: Budget = Budget()
     """What the sweep may cost."""
+    stop: Literal["off", "safe", "aggressive"] = "safe"
+    """End a trial early at a critical diagnosis that two looks in a row agree on."""
     implied: bool = True
     """Do not train cells that are proven dead or proven to repeat another; false trains all."""
 

@@ -12,7 +12,7 @@ from sweeps.space.cells import Grid, build_config, validate
 from sweeps.space.file import SpaceFile, read_file, read_seeds
 from sweeps.space.types import Axis, Cell, Space
 
-ASIDE = frozenset(["name", "question", "budget", "seeds", "design", "implied"])
+ASIDE = frozenset(["name", "question", "budget", "seeds", "design", "stop", "implied"])
 """Keys of the file that decide no configuration."""
 
 
@@ -65,6 +65,7 @@ def parse_space(
         excluded=grid.excluded,
         seeds=seeds,
         budget=file.budget,
+        stop=file.stop,
         implied=file.implied,
         notices=base.notices,
     )

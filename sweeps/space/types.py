@@ -1,7 +1,7 @@
 """What a search space is, once it has been read."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -84,6 +84,8 @@ class Space:
     """Seeds of every cell."""
     budget: Budget
     """What the sweep may cost."""
+    stop: Literal["off", "safe", "aggressive"]
+    """When a trial is ended early."""
     implied: bool
     """Cells that are proven dead or proven to repeat another are not trained."""
     notices: tuple[str, ...]

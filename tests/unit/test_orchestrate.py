@@ -7,6 +7,7 @@ from ray.tune.experiment import Trial
 
 from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
+from sweeps.findings import Diagnosis
 from sweeps.orchestrate import (
     RecordCallback,
     Resources,
@@ -158,3 +159,13 @@ def test_one_node_has_to_hold_a_whole_trial(resources: Resources) -> None:
 def test_a_trial_that_no_living_node_can_hold_is_refused(resources: Resources) -> None:
     with pytest.raises(GrpoError, match=r"no node has .* \(nodes: 4 CPU / 1 GPU, 16 CPU / 0 GPU\)"):
         require_room(resources, NODES)
+
+
+def test_a_trial_that_was_stopped_says_when_and_keeps_the_diagnosis_that_stopped_it() -> None:
+    seen = Diagnosis("unhealthy", "no contrast", 1.0, symptom="zero_signal", onset=0)
+    facts = Chunk((), 0.3, finished=True, seconds=7.0, stopped=seen, final=0.25)
+    end = conclude_trial(steps_until(9), SPEC, 100.0, error=None, chunk=facts)
+    planned = SPEC.config["total_train_steps"]
+    assert (end.status, end.final) == ("finished", 0.25)
+    assert end.diagnosis.symptom == "zero_signal"
+    assert end.diagnosis.message == f"no contrast (stopped after 10 of {planned} steps)"

@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from grpo_core.config import TrialConfig
+from sweeps.alarm import CHECK_EVERY, CRITICAL
 from sweeps.plan import TrialSpec
+from sweeps.trace import trace_of
 from sweeps.trial import Chunk, TrialRun
+from sweeps.verdict import diagnose
 from tests.sweep_records import make_step
 from tests.trials import FAILURE, registered_for_tests, small_config
 
@@ -162,3 +166,43 @@ def test_a_trial_is_described_by_its_specification() -> None:
     config = small_config()
     spec = TrialSpec("i", "h", "n", "c", 1, {}, {}, json.loads(json.dumps(config.model_dump())))
     assert type(config).model_validate(spec.config) == config
+
+
+# --- an early stop -------------------------------------------------------------------------------
+
+
+def dead_config() -> TrialConfig:
+    """Every reward is scaled to nothing."""
+    config = small_config(steps=30)
+    actor = config.actor.model_copy(update={"reward_scaling": 0.0})
+    return config.model_copy(update={"actor": actor})
+
+
+def test_a_trial_stops_at_the_second_look_that_sees_the_same(tmp_path: Path) -> None:
+    chunk = TrialRun(dead_config(), tmp_path / "trial", stop="safe").advance(seconds=60.0)
+    assert chunk.finished
+    count = len(chunk.steps)
+    assert count < 30
+    assert count % CHECK_EVERY == 0
+    assert chunk.stopped is not None
+    assert chunk.stopped.symptom in CRITICAL
+    looks = [diagnose(trace_of(list(chunk.steps[:n]))) for n in (count - CHECK_EVERY, count)]
+    assert [look.symptom for look in looks] == [chunk.stopped.symptom] * 2
+    assert chunk.final is not None
+    assert Chunk.from_json(json.loads(json.dumps(chunk.to_json()))) == chunk
+
+
+def test_a_trial_that_may_not_stop_runs_to_its_end_with_the_same_steps(tmp_path: Path) -> None:
+    stopped = finish(TrialRun(dead_config(), tmp_path / "one", stop="safe"))
+    whole = finish(TrialRun(dead_config(), tmp_path / "two"))
+    assert len(whole) == 30
+    assert whole[: len(stopped)] == stopped
+
+
+@pytest.mark.parametrize("first", [3, 5, 7])
+def test_a_kill_does_not_move_the_stop(tmp_path: Path, first: int) -> None:
+    whole = TrialRun(dead_config(), tmp_path / "one", stop="safe").advance(seconds=60.0)
+    TrialRun(dead_config(), tmp_path / "two", stop="safe").advance(60.0, most_steps=first)
+    again = TrialRun(dead_config(), tmp_path / "two", stop="safe").advance(seconds=60.0)
+    assert again.steps == whole.steps
+    assert (again.stopped, again.final) == (whole.stopped, whole.final)
