@@ -2,9 +2,9 @@
 
 Keys of TRL, verl's file logger and AReaL's stats. A quantity that a framework does not log is left
 out: verl and AReaL log no share of silent groups and no reward components, AReaL no KL to the
-reference (only `kl_rewards`, its product with kl_ctl; `areal+config` has the config.yaml with kl_ctl
-beside the logs, as AReaL's own log folder has). verl's `pg_clipfrac_lower` is the dual clip, not the
-lower one, and is left out.
+reference (only `kl_rewards`, its product with kl_ctl; `areal+config` has a config.yaml with kl_ctl
+beside the logs, as AReaL's own log folder has). verl's `pg_clipfrac_lower` is the dual clip, not
+the lower one, and is left out.
 """
 
 PROMPT_TOKENS = 90
@@ -21,8 +21,8 @@ TRL = {
     "silent": ("frac_reward_zero_std",),
     "component.correctness": ("rewards/correctness/mean",),
     "component.format": ("rewards/format/mean",),
-    "component.reward": ("rewards/accuracy_reward/mean",),
-    "component_std.reward": ("rewards/accuracy_reward/std",),
+    "component.task": ("rewards/task_reward/mean",),
+    "component_std.task": ("rewards/task_reward/std",),
     "held_out": ("eval_rewards/accuracy_reward/mean",),
     "entropy": ("entropy",),
     "kl": ("kl",),
@@ -32,6 +32,7 @@ TRL = {
     "length": ("completions/mean_length",),
     "length_max": ("completions/max_length",),
     "truncated": ("completions/clipped_ratio",),
+    "logprob_gap": ("sampling/sampling_logp_difference/mean",),
     "step_time": ("step_time",),
 }
 VERL = {

@@ -1,4 +1,4 @@
-"""What counts as right on a log of another package's simulator: data, fixed before any verdict of ours.
+"""What is right on a log of another package's simulator: data, fixed before any verdict of ours.
 
 Each fault is taken in the meaning that its package documents (docstrings of the detector that is
 meant to find it), not in the shape of its curves. `shown_by` names what a log must hold for the
