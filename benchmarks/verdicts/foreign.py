@@ -22,7 +22,7 @@ from pathlib import Path
 from foreign_judge import Case, Judged, judge_log, read_runs, rival_verdict
 from foreign_keys import KEYS
 from foreign_tables import Entry, away, confusion, delays, delays_by_label, reliability, scores
-from foreign_trials import score_trials
+from foreign_trials import load_trials, score_trials
 
 PINNED = ("rldoctor==0.2.0", "rlprobe==0.1.0", "numpy==2.4.6", "pyarrow==26.0.1")
 HERE = Path(__file__).parent
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="runs per scenario")
     parser.add_argument("--venv", type=Path, help="the rivals' environment (default: OUT/venv)")
     parser.add_argument("--trials", type=Path, help="labelled trials of our own trainer")
+    parser.add_argument("--half", choices=("tuning", "test"), help="only these trials")
     parser.add_argument("--only-trials", action="store_true", help="no simulators")
     parser.add_argument("--processes", type=int, default=1)
     wanted = parser.parse_args()
@@ -51,7 +52,8 @@ def main() -> None:
     if wanted.trials is not None:
         judge = lambda folders: ask_rivals(python, wanted.out / "trials.json", folders)  # noqa: E731
         parts.append("## Trials of our own trainer, as TRL logs")
-        parts.append(score_trials(wanted.trials, wanted.out, judge))
+        trials = load_trials(wanted.trials, wanted.half)
+        parts.append(score_trials(trials, wanted.trials, wanted.out, judge))
     text = "\n\n".join(parts) + "\n"
     (wanted.out / "tables.md").write_text(text)
     print(text)

@@ -1,6 +1,7 @@
 """Our own trials as TRL logs, and everybody's verdicts on them."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,13 +27,13 @@ class Trial:
     healthy: bool
 
 
-def load_trials(folder: Path) -> list[Trial]:
-    """The trials of a folder whose steps are there."""
+def load_trials(folder: Path, half: str | None) -> list[Trial]:
+    """The trials of a folder whose steps are there; with `half`, those of `tuning` or `test`."""
     labels = json.loads((folder / "labels.json").read_text())
     return [
         Trial(name, tuple(label["expected"]), label["healthy"])
         for name, label in labels.items()
-        if (folder / f"{name}.jsonl").exists()
+        if half in {None, label.get("half")} and (folder / f"{name}.jsonl").exists()
     ]
 
 
@@ -72,10 +73,12 @@ def trl_record(step: StepMetrics) -> dict[str, float]:
     return {"step": step.step + 1} | {TRL[name][0]: float(v) for name, v in known.items()}
 
 
-def score_trials(folder: Path, out: Path, judge_rivals: Callable[[list[Path]], dict]) -> str:
-    """Everybody's scores on a folder of labelled trials, as Markdown."""
-    trials = load_trials(folder)
+def score_trials(
+    trials: list[Trial], folder: Path, out: Path, judge_rivals: Callable[[list[Path]], dict]
+) -> str:
+    """Everybody's scores on labelled trials of `folder`, as Markdown."""
     logs = out / "trials" / "trl"
+    shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True, exist_ok=True)
     said: dict[str, dict[str, Verdict]] = {"ours, own signals": {}, "ours, TRL log": {}}
     said |= {"textbook, TRL log": {}, "rldoctor, TRL log": {}, "rlprobe, TRL log": {}}
@@ -102,6 +105,11 @@ def _right(trial: Trial, verdict: Verdict) -> bool:
     return verdict.alarm and any(word in trial.expected for word in verdict.means)
 
 
+def _named(trial: Trial, verdict: Verdict) -> bool:
+    said = (*verdict.means, *verdict.named)
+    return verdict.alarm and any(word in trial.expected for word in said)
+
+
 def _scores(trials: list[Trial], said: dict[str, dict[str, Verdict]]) -> str:
     rows = []
     for who, verdicts in said.items():
@@ -113,6 +121,7 @@ def _scores(trials: list[Trial], said: dict[str, dict[str, Verdict]]) -> str:
                 who,
                 share(_right(trial, verdict) for trial, verdict in judged),
                 share(_right(trial, verdict) for trial, verdict in sick),
+                share(_named(trial, verdict) for trial, verdict in sick),
                 share(verdict.alarm for _, verdict in sick),
                 share(verdict.alarm for verdict in well),
                 share(verdict.alarm and verdict.critical for verdict in well),
@@ -120,8 +129,9 @@ def _scores(trials: list[Trial], said: dict[str, dict[str, Verdict]]) -> str:
         )
     heading = (
         "judge",
-        "all right",
-        "faults named",
+        "first verdict right",
+        "of faults",
+        "faults named at all",
         "faults alarmed",
         "healthy alarmed",
         "critical",
