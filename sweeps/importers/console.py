@@ -9,7 +9,7 @@ from sweeps.importers.jsonl import encoding_notes
 from sweeps.importers.lines import TextFile
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_VERL = re.compile(r"\bstep:(\d+) - (.+)$")
+_VERL = re.compile(r"\bstep:(\d+) - (.+)$", re.MULTILINE)
 _AREAL_STEP = re.compile(r"\bTrain step (\d+)/(\d+) done\b")
 _AREAL_END = "Training completes!"
 _TRL = re.compile(r"\{'[^{}]+\}")

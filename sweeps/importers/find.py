@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweeps.importers.lines import head_of
+from sweeps.importers.lines import head_of, tail_of
 from sweeps.importers.names import EXPERIMENT
 from sweeps.importers.own import HEADER, trials_of
 from sweeps.importers.tensorboard import MARK
@@ -66,8 +66,8 @@ def _in_folder(folder: Path) -> list[Path]:
 def _may_be_log(path: Path) -> bool:
     if path.suffix not in SUFFIXES or path.name in NEVER or MARK in path.name:
         return False
-    head = head_of(path, 4096).replace(b"\0", b"")
-    return not head.strip() or any(sign in head for sign in _SIGNS) or path.name == STATE
+    ends = (head_of(path) + tail_of(path)).replace(b"\0", b"")
+    return not ends.strip() or any(sign in ends for sign in _SIGNS) or path.name == STATE
 
 
 def _latest_state(found: list[Path]) -> list[Path]:

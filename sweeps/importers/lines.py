@@ -72,14 +72,9 @@ class TextFile:
             LogError: it is no text.
         """
         head = file.read(4096)
-        for bom, encoding in _BOMS:
-            if head.startswith(bom):
-                self.encoding, self.offset = encoding, len(bom)
-                return
-        if b"\0" in head[:64]:
-            self.encoding = "utf-16-le" if head[1:2] == b"\0" else "utf-16-be"
-            if b"\0" not in (head[0:1], head[1:2]):
-                raise LogError(f"{self.path}: is no text: it has a zero byte in its first bytes")
+        self.encoding, self.offset = encoding_of(head)
+        if self.offset == 0 and b"\0" in head[:64] and b"\0" not in (head[0:1], head[1:2]):
+            raise LogError(f"{self.path}: is no text: it has a zero byte in its first bytes")
 
     def _narrow(self, file: BinaryIO, *, wait: bool) -> Iterator[Line]:
         """Lines of UTF-8, and of encodings that share its digits.
@@ -126,11 +121,35 @@ class TextFile:
                 yield Line(self.number, text.rstrip("\r\n"), complete)
         except UnicodeDecodeError as error:
             raise LogError(
-                f"{self.path}:{self.number + 1}: cannot be read: it is not the {self.encoding} "
-                "text that its first bytes promise"
+                f"{self.path}: near line {self.number + 1}: cannot be read: it is not the "
+                f"{self.encoding} text that its first bytes promise"
             ) from error
         finally:
             reader.detach()
+
+
+def encoding_of(head: bytes) -> tuple[str, int]:
+    """The encoding that a file's first bytes tell, and how many of them only serve to tell it."""
+    for bom, encoding in _BOMS:
+        if head.startswith(bom):
+            return encoding, len(bom)
+    if b"\0" in head[:64]:
+        return ("utf-16-le" if head[1:2] == b"\0" else "utf-16-be"), 0
+    return "utf-8", 0
+
+
+def tail_of(path: Path, size: int = 65536) -> bytes:
+    """The last bytes of a file.
+
+    Raises:
+        LogError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read(size)
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def head_of(path: Path, size: int = 65536) -> bytes:

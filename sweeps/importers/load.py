@@ -1,5 +1,6 @@
 """From a path, or the name of an MLflow run, to a run."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -8,13 +9,18 @@ from sweeps.importers.collector import Collector
 from sweeps.importers.console import Console, looks_printed
 from sweeps.importers.errors import LogError, NoLogError
 from sweeps.importers.jsonl import JsonDocument, JsonLines
-from sweeps.importers.lines import TextFile, head_of
+from sweeps.importers.lines import TextFile, encoding_of, head_of
 from sweeps.importers.names import is_mlflow
 from sweeps.importers.own import is_own, load_trial
 from sweeps.importers.run import LoadedRun, Options, assemble
 from sweeps.importers.settings import beside
 from sweeps.importers.table import Table, looks_like_table
 from sweeps.importers.tensorboard import MARK, Events, event_files
+
+CONSOLES = frozenset([".log", ".txt", ".out"])
+"""What captured consoles are called."""
+LONGEST_START = 200_000
+"""Lines of a console within which the first step is looked for."""
 
 
 class Source(Protocol):
@@ -155,10 +161,20 @@ def _text_source(path: Path) -> Source:
     for fits, source in _FORMS:
         if fits(start):
             return source(path)
+    if _prints_later(path):
+        return Console(path)
     raise NoLogError(
         f"{path}: is no log that is known; wanted JSON lines, trainer_state.json, CSV, a console "
         "log of AReaL, TRL or verl, or an event file"
     )
+
+
+def _prints_later(path: Path) -> bool:
+    """A console log that begins with a long start-up."""
+    if path.suffix not in CONSOLES:
+        return False
+    lines = itertools.islice(TextFile(path).lines(), LONGEST_START)
+    return any(looks_printed(line.text) for line in lines)
 
 
 def _is_document(start: str) -> bool:
@@ -182,10 +198,5 @@ _FORMS: tuple[tuple[Callable[[str], bool], Callable[[Path], Source]], ...] = (
 def _head(path: Path) -> str:
     """The first characters of a file, whatever its encoding."""
     raw = head_of(path)
-    for bom, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
-        if raw.startswith(bom):
-            return raw[2:].decode(encoding, errors="replace")
-    if b"\0" in raw[:64]:
-        encoding = "utf-16-le" if raw[1:2] == b"\0" else "utf-16-be"
-        return raw.decode(encoding, errors="replace")
-    return raw.decode("utf-8", errors="replace")
+    encoding, mark = encoding_of(raw)
+    return raw[mark:].decode(encoding, errors="replace")
