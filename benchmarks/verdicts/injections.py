@@ -23,8 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import grpo_core.trainer as trainer_module
 from grpo_core.config import TaskConfig, TrialConfig
-from grpo_core.pipeline import Experience
+from grpo_core.metrics import StepMetrics
+from grpo_core.pipeline import Experience, PipelineResult
 from grpo_core.profiles import PROFILES
 from grpo_core.rollout import RolloutBatch
 from grpo_core.tasks import Answer, Prompt, Task
@@ -137,6 +139,34 @@ def _shifted_groups(trainer: Trainer) -> None:
         return replace(right, group_sizes=torch.cat([ends, sizes[1:], sizes[:1] - ends]))
 
     trainer._experience = shifted  # type: ignore[method-assign]
+
+
+def _three_rows_over_nothing(trainer: Trainer) -> None:
+    """From step 10 on the last three rows are divided by a spread of 1e-5."""
+    step = trainer.step
+    right = trainer_module.run_pipeline
+
+    def wrong(*args: Any, **more: Any) -> PipelineResult:  # noqa: ANN401 - handed on as they are
+        result = right(*args, **more)
+        if trainer.steps_done < 10:
+            return result
+        names = ("normalized", "outcome", "raw_advantages", "advantages")
+        factor = torch.ones(len(result.normalized))
+        factor[-3:] = 1e5
+        changed = {}
+        for name in names:
+            value = getattr(result, name)
+            changed[name] = value * factor.view(-1, *[1] * (value.dim() - 1))
+        return replace(result, **changed)
+
+    def patched() -> StepMetrics:
+        trainer_module.run_pipeline = wrong
+        try:
+            return step()
+        finally:
+            trainer_module.run_pipeline = right
+
+    trainer.step = patched  # type: ignore[method-assign]
 
 
 def _paid_for_distance(trainer: Trainer) -> None:
@@ -330,13 +360,11 @@ INJECTIONS = (
     ),
     # the advantage is wrong
     Injection(
-        "group std of a batch mean",
+        "three rows over nothing",
         "tuning",
         ("advantage_blowup",),
-        {
-            "actor.reward_norm": {"mean_level": "batch", "std_level": "group"},
-            "actor.adv_norm": None,
-        },
+        GROUP,
+        fault=_three_rows_over_nothing,
         source="M06, AR-02",
     ),
     Injection(

@@ -102,13 +102,16 @@ class StarvedUpdate:
     """Times as many steps that would not move it either; KL grows with their square at most."""
     kl_share: float = 0.25
     """Above this share of the returns' variance, KL is the reason."""
+    reach: float = 0.25
+    """Of the smallest change that counts: what KL must allow before a rise is believed."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """A policy that stays where it was although gradients flow."""
         kl, entropy = mean_last(trace["kl_reference"]), mean_first(trace["entropy"])
         share = mean_last(trace["kl_share"], 0.5) if "kl_share" in trace else None
         gradient = float(np.median(trace["grad_norm"].values))
-        if curve.rose or curve.rising or curve.arrived or gradient == 0 or warms_up(trace):
+        learns = (curve.rose or curve.rising) and not self._by_chance(trace, curve, kl)
+        if learns or curve.arrived or gradient == 0 or warms_up(trace):
             return None
         if share is not None and share >= self.kl_share:
             return None
@@ -128,3 +131,13 @@ class StarvedUpdate:
             evidence["kl_share"] = share
         confidence = 0.85 if share is not None else 0.7
         return Finding(self.symptom, int(trace.steps[0]), message, evidence, confidence)
+
+    def _by_chance(self, trace: Trace, curve: LearningCurve, kl: float) -> bool:
+        """The policy is too close to the reference for any rise: Pinsker's inequality.
+
+        No event's probability changes by more than sqrt(KL / 2), KL over the whole answer.
+        """
+        if "length_mean" not in trace or curve.measure.ceiling is None:
+            return False
+        whole = max(kl, 0.0) * mean_last(trace["length_mean"])
+        return bool(np.sqrt(whole / 2) < self.reach * curve.rise)
