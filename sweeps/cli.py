@@ -191,10 +191,14 @@ def explain_command(
         str | None, typer.Argument(help="A dotted key; without one, all are listed.")
     ] = None,
 ) -> None:
-    """What a setting does, where it differs from AReaL, which verdicts point to it."""
+    """What a setting does, where it differs from AReaL, which verdicts and rules concern it."""
     from sweeps.explain import explain, list_keys
+    from sweeps.lint.render import render_rules_of
 
-    print(list_keys() if key is None else explain(key))
+    if key is None:
+        print(list_keys())
+        return
+    print(*filter(None, (explain(key), render_rules_of(key))), sep="\n\n")
 
 
 @app.command("promote")

@@ -133,6 +133,7 @@ def rules_to_json() -> list[dict[str, Any]]:
         {
             "id": rule.id,
             "severity": rule.severity,
+            "keys": list(rule.keys),
             "claim": rule.claim,
             "evidence": {"kind": rule.evidence.kind, "text": rule.evidence.text},
             "source": rule.source,
@@ -152,6 +153,21 @@ def render_rules() -> str:
             _wrapped(f"source: {rule.source}", 4),
         ]
     return "\n".join(lines)
+
+
+def render_rules_of(key: str) -> str:
+    """The rules that read a setting, or one inside a section; empty where none does."""
+    found = [rule for rule in LINT_RULES.values() if any(_meets(key, own) for own in rule.keys)]
+    if not found:
+        return ""
+    lines = [f"Lint rules that read it, of {len(LINT_RULES)} (`sweeps lint --rules` has them all):"]
+    lines += [_wrapped(f"{rule.id} ({rule.severity}): {rule.claim}", 2) for rule in found]
+    return "\n".join(lines)
+
+
+def _meets(one: str, other: str) -> bool:
+    """One of them is the other, or a section around it."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
 def render_document() -> str:
@@ -175,10 +191,15 @@ def _table_of_counts() -> str:
 
 
 def _table(rules: Iterable[LintRule]) -> str:
-    lines = ["| rule | severity | what it says | evidence | source |", "|---|---|---|---|---|"]
+    lines = ["| rule | severity | reads | what it says | evidence | source |", f"{'|---' * 6}|"]
     lines += [
-        f"| `{rule.id}` | {rule.severity} | {rule.claim} | *{rule.evidence.kind}*: "
+        f"| `{rule.id}` | {rule.severity} | {_read_keys(rule)} | {rule.claim} | "
+        f"*{rule.evidence.kind}*: "
         f"{rule.evidence.text} | {rule.source} |"
         for rule in rules
     ]
     return "\n".join(lines)
+
+
+def _read_keys(rule: LintRule) -> str:
+    return ", ".join(f"`{key}`" for key in rule.keys) or "any"

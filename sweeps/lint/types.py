@@ -55,6 +55,9 @@ class LintRule:
     """Stable name, for suppression and code review tools."""
     severity: Severity
     """How bad it is."""
+    keys: tuple[str, ...]
+    """The settings whose values it reads, under AReaL's names; empty where any may be meant, or
+    none of ours. `policy` and `areal_compat` are left out: they only say who runs the file."""
     claim: str
     """What the rule says, in one sentence without numbers of a configuration."""
     evidence: Evidence
@@ -66,12 +69,18 @@ class LintRule:
 
 
 def rule(
-    name: str, *, severity: Severity, claim: str, evidence: Evidence, source: str
+    name: str,
+    *,
+    severity: Severity,
+    keys: tuple[str, ...] = (),
+    claim: str,
+    evidence: Evidence,
+    source: str,
 ) -> Callable[[Check], LintRule]:
     """Make a rule of the decorated function."""
 
     def make(check: Check) -> LintRule:
-        return LintRule(name, severity, claim, evidence, source, check)
+        return LintRule(name, severity, keys, claim, evidence, source, check)
 
     return make
 

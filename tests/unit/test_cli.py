@@ -239,6 +239,16 @@ def test_explain_prints_a_setting_or_all(shell: Shell) -> None:
     assert len(shell("explain").out.splitlines()) > 80
 
 
+def test_explain_lists_the_lint_rules_that_read_a_setting(shell: Shell) -> None:
+    scaling = shell("explain", "actor.reward_scaling").out
+    assert "\n  scaling-zero (fatal): " in scaling
+    assert "group-of-one" not in scaling
+    # A section has the rules of what is inside it, and what is inside those of the section.
+    assert "\n  biased-std (worth-knowing): " in shell("explain", "actor.reward_norm").out
+    assert "\n  mask-pays-for-truncation (" in shell("explain", "actor.reward_norm.mean_level").out
+    assert "Lint rules" not in shell("explain", "evaluation.prompts").out
+
+
 def test_promote_writes_the_file_and_prints_the_overrides(
     shell: Shell, record: SweepRecord, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from sweeps.lint.rules import FAMILIES
 from sweeps.lint.settings import build_settings
 from sweeps.lint.subject import Rewards, Subject
 from sweeps.lint.types import EVIDENCE_KINDS, SEVERITIES, Hit, LintRule
+from tests.lint_reads import keys_looked_at, watch
 
 Flat = dict[str, Any]
 
@@ -622,6 +623,34 @@ def test_a_rule_says_what_it_rests_on(rule: LintRule) -> None:
     assert "_" not in rule.id
 
 
+LEAVES = [key.dotted for key in KEYS.values() if not key.section]
+
+
+@pytest.fixture(scope="module")
+def watched() -> list[Subject]:
+    """Every configuration of ROWS, and each setting switched, all noting what is read."""
+    switched = [
+        only({"gconfig.n_samples": 8, key: value}, rewards=ZERO_ONE, pass_rate=0.5)
+        for key in LEAVES
+        for value in (0, True)
+    ]
+    rows = [subject for row in ROWS for subject in (row.bad, row.good)]
+    return [watch(subject) for subject in rows + switched]
+
+
+ABOUT_ANY = {"invalid-value", "misspelt-key", "renamed-key"}
+"""Rules about whatever a file holds; they declare no setting."""
+
+
+@pytest.mark.parametrize("rule", LINT_RULES.values(), ids=lambda rule: rule.id)
+def test_a_rule_reads_the_settings_that_it_declares(rule: LintRule, watched: list[Subject]) -> None:
+    if rule.id in ABOUT_ANY:
+        assert rule.keys == ()
+        return
+    assert len(set(rule.keys)) == len(rule.keys)
+    assert keys_looked_at(rule, watched) == set(rule.keys)
+
+
 def test_folklore_that_was_measured_false_is_never_more_than_worth_knowing() -> None:
     refuted = [r for r in LINT_RULES.values() if r.evidence.kind == "measured false here"]
     assert refuted
@@ -632,9 +661,6 @@ def test_the_needed_group_size_halves_the_silent_groups() -> None:
     [hit] = hits("mostly-silent-groups", areal({}, pass_rate=0.02))
     # 0.98^32 = 0.524 is still above one half, 0.98^64 = 0.274 is not
     assert "groups of 64" in hit.fix
-
-
-LEAVES = [key.dotted for key in KEYS.values() if not key.section]
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1e9, float("nan"), "word", None, True, [], {}], ids=repr)

@@ -13,6 +13,7 @@ VERL_READ = "volcengine/verl, generated trainer configuration, read"
 @rule(
     "trl-beta-in-loss",
     severity="worth-knowing",
+    keys=("extensions.kl_loss_coef",),
     claim="TRL's beta is a k3 term in the loss; AReaL's kl_ctl is k1 in the reward.",
     evidence=reported("not convertible one to one; the two defaults are 0 and 0.1"),
     source=TRL_READ,
@@ -32,6 +33,7 @@ def trl_beta_in_loss(subject: Subject) -> Iterator[Hit]:
 @rule(
     "trl-truncated-in-baseline",
     severity="worth-knowing",
+    keys=("extensions.truncated_answers",),
     claim="mask_truncated_completions drops answers from the loss, but not from the group's mean.",
     evidence=follows("the mean is taken before the mask"),
     source=TRL_READ,

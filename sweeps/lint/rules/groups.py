@@ -28,6 +28,15 @@ EDGE_LOW, EDGE_HIGH = 0.02, 0.98
 @rule(
     "group-of-one",
     severity="fatal",
+    keys=(
+        "actor.adv_norm.mean_level",
+        "actor.discount",
+        "actor.gae_lambda",
+        "actor.kl_ctl",
+        "actor.reward_norm.mean_level",
+        "critic",
+        "gconfig.n_samples",
+    ),
     claim="A group mean over groups of one answer makes every reward 0, so nothing is learned.",
     evidence=measured(
         "the weights do not move at all, pass rate 0.30 as at the start; with a batch mean the "
@@ -67,6 +76,7 @@ def _constant_over_tokens(subject: Subject) -> bool:
 @rule(
     "greedy-group",
     severity="fatal",
+    keys=("gconfig.greedy", "gconfig.n_samples", "gconfig.temperature"),
     claim="Greedy sampling gives every answer of a group the same text, so no advantage can arise.",
     evidence=follows("equal answers have equal rewards, and equal rewards have advantage 0"),
     source=f"GRPO, arXiv 2402.03300; {AREAL_READ} (accepted without a warning)",
@@ -91,6 +101,7 @@ def greedy_group(subject: Subject) -> Iterator[Hit]:
 @rule(
     "temperature-mismatch",
     severity="likely-harmful",
+    keys=("actor.temperature", "gconfig.greedy", "gconfig.temperature"),
     claim="Log-probs at another temperature than the sampler's bias every ratio and KL.",
     evidence=measured(
         "sampling at 1.5 with log-probs at 1.0: log-prob gap 0.23 before the first update, and "
@@ -116,6 +127,7 @@ def temperature_mismatch(subject: Subject) -> Iterator[Hit]:
 @rule(
     "low-temperature",
     severity="worth-knowing",
+    keys=("gconfig.temperature",),
     claim="A low sampling temperature leaves few groups with different rewards.",
     evidence=measured(
         "temperature 0.5: 70 % silent groups; 0.84 at temperature 1 in place of 0.94"
@@ -137,6 +149,7 @@ def low_temperature(subject: Subject) -> Iterator[Hit]:
 @rule(
     "high-temperature",
     severity="worth-knowing",
+    keys=("gconfig.temperature",),
     claim="A sampling temperature of 1.5 to 2 is said to make training unstable.",
     evidence=refuted("temperature 1.5 and 2: final pass rate 0.92 to 0.99, as good as 1.0"),
     source=f"{CLAIMS}; {OWN_RUNS}",
@@ -155,6 +168,7 @@ def high_temperature(subject: Subject) -> Iterator[Hit]:
 @rule(
     "truncated-sampling",
     severity="worth-knowing",
+    keys=("gconfig.top_k", "gconfig.top_p"),
     claim="top_p or top_k cut the sampler's distribution, but not the trainer's log-probs.",
     evidence=reported("suspected in two threads; neither isolates it"),
     source="natolambert/rlhf-book #489; verl-project/uni-agent #175",
@@ -186,6 +200,7 @@ def _silent_share(subject: Subject) -> float | None:
 @rule(
     "silent-groups",
     severity="worth-knowing",
+    keys=("actor.adv_norm.mean_level", "actor.reward_norm.mean_level", "gconfig.n_samples"),
     claim="With right-or-wrong rewards a share p^G + (1-p)^G of the groups carries no signal.",
     evidence=measured("groups of 2 at 70 % silent and groups of 8 at 25 % learn equally well"),
     source=f"jsboige/CoursIA #10603 (log matches the formula); {OWN_RUNS}",
@@ -205,6 +220,7 @@ def silent_groups(subject: Subject) -> Iterator[Hit]:
 @rule(
     "mostly-silent-groups",
     severity="likely-harmful",
+    keys=("actor.adv_norm.mean_level", "actor.reward_norm.mean_level", "gconfig.n_samples"),
     claim="Where p^G + (1-p)^G exceeds 0.8, nearly every batch is empty of signal.",
     evidence=follows(
         "p^G + (1-p)^G; reported as a flat run at 70 to 77 % silent groups, and 80 % is where "

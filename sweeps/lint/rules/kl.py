@@ -38,6 +38,7 @@ def _range_after_scaling(subject: Subject) -> float:
 @rule(
     "kl-without-reference",
     severity="likely-harmful",
+    keys=("actor.kl_ctl", "actor.kl_estimator", "ref"),
     claim="Without a `ref` section AReaL takes the reference's log-prob as 0, and still pays KL.",
     evidence=measured(
         "kl_ctl 0.1 of k1: 0.49/0.24/0.11 with 88 to 93 % truncated, in place of 0.97 with a "
@@ -67,6 +68,15 @@ def kl_without_reference(subject: Subject) -> Iterator[Hit]:
 @rule(
     "kl-pins-policy",
     severity="likely-harmful",
+    keys=(
+        "actor.kl_ctl",
+        "actor.kl_estimator",
+        "actor.reward_bias",
+        "actor.reward_clip",
+        "actor.reward_norm.std_level",
+        "actor.reward_scaling",
+        "ref",
+    ),
     claim="A k1 penalty as large as the reward's range pins the policy to the reference.",
     evidence=measured(
         "kl_ctl 0.1: 0.97; 1: 0.43, stalls for good; 10: 0.23, below the start; 0.1 at "
@@ -98,6 +108,7 @@ def kl_pins_policy(subject: Subject) -> Iterator[Hit]:
 @rule(
     "kl-negative",
     severity="likely-harmful",
+    keys=("actor.kl_ctl", "extensions.kl_loss_coef"),
     claim="A negative KL weight pays the policy for leaving the reference.",
     evidence=reported(
         "sign flipped in verl: KL 1.49 in place of 1.16 in the toy, reward looks fine"
@@ -119,6 +130,11 @@ def kl_negative(subject: Subject) -> Iterator[Hit]:
 @rule(
     "k1-in-loss",
     severity="likely-harmful",
+    keys=(
+        "extensions.kl_loss_coef",
+        "extensions.kl_loss_estimator",
+        "extensions.kl_loss_ratio_weighted",
+    ),
     claim="k1 inside the loss has zero expected gradient: it adds noise and restrains nothing.",
     evidence=measured(
         "coefficient 1: KL 0.23/0.42/0.18 with k1 and 0.03/0.05/0.08 with k3; without any "
@@ -145,6 +161,7 @@ def k1_in_loss(subject: Subject) -> Iterator[Hit]:
 @rule(
     "kl-estimator-in-reward",
     severity="worth-knowing",
+    keys=("actor.kl_ctl", "actor.kl_estimator", "ref"),
     claim="k2 and k3 as a per-token reward do not hold the policy, however large kl_ctl is.",
     evidence=measured(
         "kl_ctl 10: k1 stays at 0.23, k3 reaches 0.97/0.86/0.97; k3 at 100 still 0.90"
@@ -168,6 +185,7 @@ def kl_estimator_in_reward(subject: Subject) -> Iterator[Hit]:
 @rule(
     "kl-by-default",
     severity="worth-knowing",
+    keys=("actor.kl_ctl", "ref"),
     claim="AReaL's kl_ctl is 0.1 unless it is set.",
     evidence=measured("0.1 of k1 against rewards 0/1: 0.92 to 0.94, KL 0.12 in place of 0.16"),
     source=f"{AREAL_READ}; {OWN_RUNS}",
@@ -189,6 +207,7 @@ def kl_by_default(subject: Subject) -> Iterator[Hit]:
 @rule(
     "reference-unused",
     severity="worth-knowing",
+    keys=("actor.kl_ctl", "extensions.kl_loss_coef", "ref"),
     claim="A `ref` section without a KL term takes memory and changes nothing.",
     evidence=follows("kl_ctl 0 multiplies the reference's only use"),
     source=AREAL_READ,
@@ -208,6 +227,7 @@ def reference_unused(subject: Subject) -> Iterator[Hit]:
 @rule(
     "kl-fills-silence",
     severity="worth-knowing",
+    keys=("actor.adv_norm.std_level", "actor.kl_ctl", "actor.reward_norm.mean_level"),
     claim="In a batch without contrast adv_norm blows KL up to unit variance, whatever kl_ctl is.",
     evidence=measured(
         "AReaL, equal rewards: advantage std 0.87, 0.98, 0.99, 1.00 at kl_ctl 1e-4, 1e-3, 0.01, 0.1"
@@ -232,6 +252,14 @@ def kl_fills_silence(subject: Subject) -> Iterator[Hit]:
 @rule(
     "small-kl",
     severity="worth-knowing",
+    keys=(
+        "actor.kl_ctl",
+        "actor.reward_bias",
+        "actor.reward_clip",
+        "actor.reward_norm.std_level",
+        "actor.reward_scaling",
+        "ref",
+    ),
     claim="A small kl_ctl is said to make KL dominate and the policy drift.",
     evidence=refuted("kl_ctl 0.001 and 0.01: 0.93 to 0.96, KL's share of the advantage 0.00"),
     source=OWN_RUNS,

@@ -40,6 +40,13 @@ def _penalized(subject: Subject) -> bool:
 @rule(
     "overlong-out-of-reach",
     severity="no-effect",
+    keys=(
+        "actor.max_new_tokens",
+        "actor.overlong_penalty_factor",
+        "actor.overlong_reward_penalty",
+        "actor.overlong_tokens",
+        "gconfig.max_new_tokens",
+    ),
     claim="An overlong penalty that begins beyond the longest possible answer never acts.",
     evidence=follows(
         "AReaL's DAPO example: gconfig.max_tokens 2048 bounds prompt and answer, the tail starts "
@@ -71,6 +78,13 @@ def overlong_out_of_reach(subject: Subject) -> Iterator[Hit]:
 @rule(
     "overlong-beyond-limit",
     severity="likely-harmful",
+    keys=(
+        "actor.max_new_tokens",
+        "actor.overlong_penalty_factor",
+        "actor.overlong_reward_penalty",
+        "actor.overlong_tokens",
+        "gconfig.max_new_tokens",
+    ),
     claim="Answers longer than actor.max_new_tokens are penalized without bound in AReaL.",
     evidence=measured("AReaL: -3 at factor 1, tail 4, limit 10, length 18"),
     source=f"{AREAL_RUN}; {AREAL_READ}: the two limits are never compared",
@@ -97,6 +111,13 @@ def overlong_beyond_limit(subject: Subject) -> Iterator[Hit]:
 @rule(
     "overlong-limits-differ",
     severity="worth-knowing",
+    keys=(
+        "actor.max_new_tokens",
+        "actor.overlong_penalty_factor",
+        "actor.overlong_reward_penalty",
+        "actor.overlong_tokens",
+        "gconfig.max_new_tokens",
+    ),
     claim="An overlong tail that ends beyond the longest answer never reaches its full penalty.",
     evidence=follows("the sampler stops inside the tail"),
     source=AREAL_READ,
@@ -119,6 +140,7 @@ def overlong_limits_differ(subject: Subject) -> Iterator[Hit]:
 @rule(
     "overlong-sign",
     severity="likely-harmful",
+    keys=("actor.overlong_penalty_factor", "actor.overlong_reward_penalty"),
     claim="A negative overlong_penalty_factor pays for length.",
     evidence=measured(
         "every answer truncated, pinned at the limit, on every seed; the pass rate looks fine"
@@ -140,6 +162,11 @@ def overlong_sign(subject: Subject) -> Iterator[Hit]:
 @rule(
     "overlong-drowns-task",
     severity="likely-harmful",
+    keys=(
+        "actor.overlong_penalty_factor",
+        "actor.overlong_reward_penalty",
+        "actor.overlong_tokens",
+    ),
     claim="A penalty far above the task's reward teaches silence, whatever the answer is worth.",
     evidence=measured(
         "factor 100 on all tokens: answers of length 1 and pass rate 0.00; factor 10 on the last "
@@ -166,6 +193,12 @@ def overlong_drowns_task(subject: Subject) -> Iterator[Hit]:
 @rule(
     "overlong-on-all-lengths",
     severity="worth-knowing",
+    keys=(
+        "actor.max_new_tokens",
+        "actor.overlong_penalty_factor",
+        "actor.overlong_reward_penalty",
+        "actor.overlong_tokens",
+    ),
     claim="A penalized tail as long as the limit punishes every token, also of short answers.",
     evidence=measured("factor 1 on all 18 tokens: 0.84 to 0.91, answers of 8.4 in place of 10.7"),
     source=OWN_RUNS,
@@ -190,6 +223,13 @@ def overlong_on_all_lengths(subject: Subject) -> Iterator[Hit]:
 @rule(
     "mask-pays-for-truncation",
     severity="likely-harmful",
+    keys=(
+        "actor.mask_no_eos_with_zero",
+        "actor.reward_bias",
+        "actor.reward_clip",
+        "actor.reward_norm.mean_level",
+        "actor.reward_scaling",
+    ),
     claim="With negative rewards for wrong answers, mask_no_eos_with_zero pays for being cut off.",
     evidence=measured(
         "rewards -1/1, 8 tokens: 0.53/0.18/0.19 with the mask, nearly all truncated; "
@@ -221,6 +261,7 @@ def _centred(subject: Subject) -> bool:
 @rule(
     "mask-after-centring",
     severity="worth-knowing",
+    keys=("actor.mask_no_eos_with_zero", "actor.reward_norm.mean_level"),
     claim="Behind a centred reward_norm, mask_no_eos_with_zero makes truncated answers average.",
     evidence=measured(
         "harmless at 9 % truncated (0.93 to 0.96); in the toy, where nearly all are truncated, "
@@ -245,6 +286,7 @@ def mask_after_centring(subject: Subject) -> Iterator[Hit]:
 @rule(
     "mask-by-width",
     severity="worth-knowing",
+    keys=("actor.mask_no_eos_with_zero",),
     claim="AReaL takes the longest row of a batch for truncated, whether or not it ended.",
     evidence=measured(
         "AReaL: 168 truncated rows flagged, 252 missed, 25 finished ones flagged; with that test "
@@ -267,6 +309,7 @@ def mask_by_width(subject: Subject) -> Iterator[Hit]:
 @rule(
     "mask-off",
     severity="worth-knowing",
+    keys=("actor.mask_no_eos_with_zero",),
     claim="mask_no_eos_with_zero false is said to cause reward spikes after the end of answers.",
     evidence=refuted(
         "no token behind the end can carry a reward; mask on and off end alike at 9 % truncated "

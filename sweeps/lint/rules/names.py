@@ -156,10 +156,20 @@ _NEEDS: tuple[_Inert, ...] = (
     ),
 )
 
+INERT_KEYS = (
+    *dict.fromkeys(need.key for need in _NEEDS),
+    *("actor.use_sapo_loss", "actor.use_cispo_loss", "actor.overlong_reward_penalty"),
+    *("actor.kl_ctl", "actor.use_decoupled_loss", "actor.gae_lambda"),
+    *("actor.optimizer.lr_scheduler_type", "actor.optimizer.type"),
+    *("extensions.dynamic_sampling", "extensions.kl_loss_coef"),
+)
+"""The settings, and what turns them on."""
+
 
 @rule(
     "inert-setting",
     severity="no-effect",
+    keys=INERT_KEYS,
     claim="A setting is changed whose switch is off.",
     evidence=follows("its value is read only where the switch is on"),
     source=f"{CLAIMS}; {AREAL_READ}; SAPO: {AREAL_RUN}",
@@ -179,6 +189,16 @@ def inert_setting(subject: Subject) -> Iterator[Hit]:
 @rule(
     "inert-norm-setting",
     severity="no-effect",
+    keys=(
+        "actor.adv_norm.mean_leave1out",
+        "actor.adv_norm.mean_level",
+        "actor.adv_norm.std_level",
+        "actor.adv_norm.std_unbiased",
+        "actor.reward_norm.mean_leave1out",
+        "actor.reward_norm.mean_level",
+        "actor.reward_norm.std_level",
+        "actor.reward_norm.std_unbiased",
+    ),
     claim="A detail of a mean or spread is set, but that mean or spread is off.",
     evidence=follows("without a level nothing is computed"),
     source=AREAL_RUN,

@@ -20,6 +20,16 @@ from sweeps.lint.types import (
 @rule(
     "group-size-ignored",
     severity="no-effect",
+    keys=(
+        "actor.adv_norm.group_size",
+        "actor.adv_norm.mean_level",
+        "actor.adv_norm.std_level",
+        "actor.reward_norm.group_size",
+        "actor.reward_norm.mean_level",
+        "actor.reward_norm.std_level",
+        "gconfig.n_samples",
+        "train_dataset.batch_size",
+    ),
     claim="group_size of a norm is only read where a batch comes without group boundaries.",
     evidence=follows(
         "AReaL's trainer always hands the boundaries over; where they are missing, rows after the "
@@ -53,6 +63,14 @@ def _remainder(subject: Subject, size: int) -> str:
 @rule(
     "leave-one-out-cancels",
     severity="no-effect",
+    keys=(
+        "actor.adv_norm.mean_leave1out",
+        "actor.adv_norm.mean_level",
+        "actor.adv_norm.std_level",
+        "actor.reward_norm.mean_leave1out",
+        "actor.reward_norm.mean_level",
+        "actor.reward_norm.std_level",
+    ),
     claim="Leave-one-out with a std is plain normalization: the factor n/(n-1) is in both.",
     evidence=follows(
         "x - mean of the others = n/(n-1) (x - mean), and the spread is taken about the same means"
@@ -80,6 +98,7 @@ def leave_one_out_cancels(subject: Subject) -> Iterator[Hit]:
 @rule(
     "leave-one-out-of-tokens",
     severity="no-effect",
+    keys=("actor.adv_norm.mean_leave1out", "actor.adv_norm.mean_level"),
     claim="AReaL's adv_norm leaves out one token, not one answer: RLOO is not what comes out.",
     evidence=measured("RLOO on adv_norm ends as the plain group mean does, at 0.93 to 0.95"),
     source=f"{AREAL_RUN}; {OWN_RUNS}",
@@ -103,6 +122,7 @@ def leave_one_out_of_tokens(subject: Subject) -> Iterator[Hit]:
 @rule(
     "group-mean-of-tokens",
     severity="worth-knowing",
+    keys=("actor.adv_norm.mean_level",),
     claim="adv_norm at group level averages over tokens, so long answers move the baseline more.",
     evidence=measured(
         "rewards 1 (9 tokens) and 0 (1 token) become +0.1 and -0.9; all nine level combinations "
@@ -125,6 +145,11 @@ def group_mean_of_tokens(subject: Subject) -> Iterator[Hit]:
 @rule(
     "std-without-mean",
     severity="worth-knowing",
+    keys=(
+        "actor.adv_norm.mean_level",
+        "actor.reward_norm.mean_level",
+        "actor.reward_norm.std_level",
+    ),
     claim="A std without a mean divides by the root mean square about 0 and centres nothing.",
     evidence=measured("rewards 5 and 10 with std and no mean: 0.81 to 0.86, slower than 0.94"),
     source=f"{AREAL_RUN}; {OWN_RUNS}",
@@ -145,6 +170,12 @@ def std_without_mean(subject: Subject) -> Iterator[Hit]:
 @rule(
     "group-std-about-batch-mean",
     severity="worth-knowing",
+    keys=(
+        "actor.adv_norm.mean_level",
+        "actor.adv_norm.std_level",
+        "actor.reward_norm.mean_level",
+        "actor.reward_norm.std_level",
+    ),
     claim="mean_level batch with std_level group measures each group's distance from the batch.",
     evidence=measured(
         "constant groups become exactly +1 or -1 with the biased std; it learns all the same (0.95)"
@@ -168,6 +199,7 @@ def group_std_about_batch_mean(subject: Subject) -> Iterator[Hit]:
 @rule(
     "batch-mean-of-rewards",
     severity="worth-knowing",
+    keys=("actor.reward_norm.mean_level", "gconfig.n_samples"),
     claim="A batch mean teaches which prompts are easy, the more so the more they differ.",
     evidence=measured(
         "no difference between the nine level combinations (0.91 to 0.98); in the toy 0.76, 0.76, "
@@ -191,6 +223,12 @@ def batch_mean_of_rewards(subject: Subject) -> Iterator[Hit]:
 @rule(
     "no-baseline",
     severity="worth-knowing",
+    keys=(
+        "actor.adv_norm.mean_level",
+        "actor.reward_norm.mean_level",
+        "actor.reward_scaling",
+        "critic",
+    ),
     claim="Without a mean and without a critic, rewards that are all positive teach slowly.",
     evidence=measured("rewards 0 and 1: 0.94 to 0.96; rewards 5 and 10: 0.83 to 0.94, slower"),
     source=f"{OWN_RUNS}; {TOY}",
@@ -213,6 +251,11 @@ def no_baseline(subject: Subject) -> Iterator[Hit]:
 @rule(
     "std-comes-back",
     severity="worth-knowing",
+    keys=(
+        "actor.adv_norm.std_level",
+        "actor.reward_norm.mean_level",
+        "actor.reward_norm.std_level",
+    ),
     claim="A std in adv_norm puts back the scaling that std_level null took out (Dr.GRPO).",
     evidence=measured(
         "group/none with and without a batch adv_norm behind it: 0.93 to 0.96 and 0.91 to 0.97"
@@ -242,6 +285,12 @@ def std_comes_back(subject: Subject) -> Iterator[Hit]:
 @rule(
     "biased-std",
     severity="worth-knowing",
+    keys=(
+        "actor.adv_norm.std_level",
+        "actor.adv_norm.std_unbiased",
+        "actor.reward_norm.std_level",
+        "actor.reward_norm.std_unbiased",
+    ),
     claim="std_unbiased false is said to make rewards noisy and the loss explode.",
     evidence=refuted("a factor of 0.935 in groups of 8: 0.95 to 0.96, as with the unbiased std"),
     source=f"{CLAIMS}; {OWN_RUNS}",

@@ -22,6 +22,7 @@ def _lora(subject: Subject) -> bool:
 @rule(
     "lr-collapses-tiny",
     severity="likely-harmful",
+    keys=("actor.optimizer.lr", "actor.optimizer.type"),
     claim="The embedded policy collapses at learning rates of 5e-3 and above.",
     evidence=measured("5e-3 and 1e-2: 0.00; 5e-4: 0.96 to 0.99"),
     source=f"{CLAIMS}; {OWN_RUNS}",
@@ -41,6 +42,7 @@ def lr_collapses_tiny(subject: Subject) -> Iterator[Hit]:
 @rule(
     "lr-edge-tiny",
     severity="worth-knowing",
+    keys=("actor.optimizer.lr", "actor.optimizer.type"),
     claim="At a learning rate of 2e-3 the embedded policy fails on some seeds.",
     evidence=measured("2e-3: 0.91/0.52/0.57"),
     source=OWN_RUNS,
@@ -60,6 +62,7 @@ def lr_edge_tiny(subject: Subject) -> Iterator[Hit]:
 @rule(
     "lr-slow-tiny",
     severity="worth-knowing",
+    keys=("actor.optimizer.lr", "actor.optimizer.type"),
     claim="At 1e-5 and below the embedded policy needs far more than 40 steps.",
     evidence=measured("1e-5: 0.50 after 40 steps and 0.80 after 200"),
     source=OWN_RUNS,
@@ -78,6 +81,7 @@ def lr_slow_tiny(subject: Subject) -> Iterator[Hit]:
 @rule(
     "lr-above-known",
     severity="likely-harmful",
+    keys=("actor.optimizer.lr", "actor.optimizer.type"),
     claim="RL of language models is known to work up to 1e-4 (full) and 2e-3 (LoRA), not above.",
     evidence=reported(
         "published recipes use 1e-6 to 2e-5 for all weights and 1e-5 to 1e-3 for LoRA; several "
@@ -104,6 +108,7 @@ def lr_above_known(subject: Subject) -> Iterator[Hit]:
 @rule(
     "lr-below-known",
     severity="worth-knowing",
+    keys=("actor.optimizer.lr", "actor.optimizer.type"),
     claim="Below 1e-7 (full) or 1e-6 (LoRA) a run is too slow to be told from a dead one.",
     evidence=reported("published recipes do not go below 1e-7"),
     source="recipes of AReaL, TRL and verl",
@@ -124,6 +129,7 @@ def lr_below_known(subject: Subject) -> Iterator[Hit]:
 @rule(
     "no-warmup",
     severity="worth-knowing",
+    keys=("actor.optimizer.type", "actor.optimizer.warmup_steps_proportion"),
     claim="Adam's first step moves every weight by lr, however small its gradient.",
     evidence=measured(
         "one task without warm-up at 1e-3: 0.41 to 0.22 in five steps, at 2e-3 to 0 for good; ten "
@@ -147,6 +153,7 @@ def no_warmup(subject: Subject) -> Iterator[Hit]:
 @rule(
     "no-gradient-clipping",
     severity="worth-knowing",
+    keys=("actor.optimizer.gradient_clipping",),
     claim="Without gradient clipping one bad batch decides the weights.",
     evidence=measured(
         "one advantage of 1e5 per batch: 0.93 to 0.95 with clipping at 1, 0.27 to 0.55 without"
@@ -169,6 +176,7 @@ def no_gradient_clipping(subject: Subject) -> Iterator[Hit]:
 @rule(
     "large-adam-eps",
     severity="worth-knowing",
+    keys=("actor.optimizer.eps", "actor.optimizer.type"),
     claim="A large Adam eps makes small gradients small steps.",
     evidence=measured(
         "eps 1e-5 at reward scaling 1e-3, no std: 0.83 to 0.84 in place of 0.91-0.95"
@@ -190,6 +198,7 @@ def large_adam_eps(subject: Subject) -> Iterator[Hit]:
 @rule(
     "more-minibatches-than-rows",
     severity="likely-harmful",
+    keys=("actor.ppo_n_minibatches", "gconfig.n_samples", "train_dataset.batch_size"),
     claim="A batch cannot be cut into more minibatches than it has answers.",
     evidence=follows("batch_size * n_samples answers"),
     source="our trainer makes fewer updates; AReaL fails or idles",

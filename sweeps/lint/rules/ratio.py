@@ -40,6 +40,13 @@ def _clipped_loss(subject: Subject) -> bool:
 @rule(
     "clip-range-negative",
     severity="likely-harmful",
+    keys=(
+        "actor.eps_clip",
+        "actor.eps_clip_higher",
+        "actor.use_cispo_loss",
+        "actor.use_sapo_loss",
+        "extensions.vespo",
+    ),
     claim="With a negative clip range, fresh tokens with a positive advantage have no gradient.",
     evidence=follows(
         "ratio 1 lies above the upper bound, so the clipped branch is the smaller one"
@@ -64,6 +71,18 @@ def clip_range_negative(subject: Subject) -> Iterator[Hit]:
 @rule(
     "clip-range-zero",
     severity="worth-knowing",
+    keys=(
+        "actor.eps_clip",
+        "actor.eps_clip_higher",
+        "actor.ppo_n_minibatches",
+        "actor.prox_logp_method",
+        "actor.recompute_logprob",
+        "actor.use_cispo_loss",
+        "actor.use_decoupled_loss",
+        "actor.use_sapo_loss",
+        "extensions.vespo",
+        "rollout.max_head_offpolicyness",
+    ),
     claim="With eps_clip 0, a token stops learning from a batch as soon as its ratio has moved.",
     evidence=measured("4 updates: 0.92/0.95/0.85 in place of 0.96 to 0.99, slower on the way"),
     source="own runs of this trainer, 3 seeds",
@@ -85,6 +104,15 @@ def clip_range_zero(subject: Subject) -> Iterator[Hit]:
 @rule(
     "stale-without-clip",
     severity="likely-harmful",
+    keys=(
+        "actor.eps_clip",
+        "actor.eps_clip_higher",
+        "actor.use_cispo_loss",
+        "actor.use_decoupled_loss",
+        "actor.use_sapo_loss",
+        "extensions.vespo",
+        "rollout.max_head_offpolicyness",
+    ),
     claim="Rollouts four or more versions old without a ratio clip make the run unstable.",
     evidence=measured(
         "staleness 8: 0.17/0.40/0.16 without a clip, 0.84/0.90/0.71 with eps_clip 0.2; KL 1.3 "
@@ -116,6 +144,14 @@ def _upper_key(subject: Subject) -> str:
 @rule(
     "many-updates-without-clip",
     severity="likely-harmful",
+    keys=(
+        "actor.eps_clip",
+        "actor.eps_clip_higher",
+        "actor.ppo_n_minibatches",
+        "actor.use_cispo_loss",
+        "actor.use_sapo_loss",
+        "extensions.vespo",
+    ),
     claim="Eight or more updates per batch without a ratio clip collapse some seeds.",
     evidence=measured(
         "8 updates: 0.97 with every answer truncated, 0.45 and 0.94 without a clip; "
@@ -141,6 +177,17 @@ def many_updates_without_clip(subject: Subject) -> Iterator[Hit]:
 @rule(
     "clip-inert",
     severity="worth-knowing",
+    keys=(
+        "actor.eps_clip",
+        "actor.ppo_n_minibatches",
+        "actor.prox_logp_method",
+        "actor.recompute_logprob",
+        "actor.use_cispo_loss",
+        "actor.use_decoupled_loss",
+        "actor.use_sapo_loss",
+        "extensions.vespo",
+        "rollout.max_head_offpolicyness",
+    ),
     claim="With one update per batch every ratio is 1, so the clip range never acts.",
     evidence=measured(
         "clip fraction 0 and ratio 1 in all runs with one update; AReaL's GSM8K "
@@ -164,6 +211,22 @@ def clip_inert(subject: Subject) -> Iterator[Hit]:
 @rule(
     "ratio-setting-inert",
     severity="no-effect",
+    keys=(
+        "actor.c_clip",
+        "actor.eps_clip_higher",
+        "actor.gae_lambda",
+        "actor.importance_sampling_level",
+        "actor.kl_ctl",
+        "actor.ppo_n_minibatches",
+        "actor.prox_logp_method",
+        "actor.recompute_logprob",
+        "actor.use_cispo_loss",
+        "actor.use_decoupled_loss",
+        "actor.use_sapo_loss",
+        "critic",
+        "extensions.vespo",
+        "rollout.max_head_offpolicyness",
+    ),
     claim="With one update per batch dual clip, clip-higher and the ratio's level do nothing.",
     evidence=measured("runs with and without the setting are the same, step by step"),
     source=f"{CLAIMS}; {OWN_RUNS}; {AREAL_READ}",
@@ -195,6 +258,14 @@ def ratio_setting_inert(subject: Subject) -> Iterator[Hit]:
 @rule(
     "decoupled-uncorrected",
     severity="likely-harmful",
+    keys=(
+        "actor.m2_threshold",
+        "actor.rejection_sampling",
+        "actor.use_decoupled_loss",
+        "extensions.off_policy_mask_threshold",
+        "extensions.sampler_correction",
+        "rollout.max_head_offpolicyness",
+    ),
     claim="The decoupled loss without rejection_sampling has no correction for stale samples.",
     evidence=measured(
         "staleness 2: 0.88/0.40/0.51, staleness 8: 0.54/0.40/0.49; with rejection_sampling "
@@ -211,6 +282,14 @@ def decoupled_uncorrected(subject: Subject) -> Iterator[Hit]:
 @rule(
     "decoupled-uncorrected-mild",
     severity="worth-knowing",
+    keys=(
+        "actor.m2_threshold",
+        "actor.rejection_sampling",
+        "actor.use_decoupled_loss",
+        "extensions.off_policy_mask_threshold",
+        "extensions.sampler_correction",
+        "rollout.max_head_offpolicyness",
+    ),
     claim="The decoupled loss without rejection_sampling is PPO around the proximal policy only.",
     evidence=follows("behaviour log-probs do not enter the loss; not measured below staleness 2"),
     source=AREAL_RUN,
@@ -246,6 +325,7 @@ def _uncorrected_hit(subject: Subject) -> Hit:
 @rule(
     "stale-coupled",
     severity="worth-knowing",
+    keys=("actor.use_decoupled_loss", "rollout.max_head_offpolicyness"),
     claim="Plain PPO clipping around a very stale policy slows learning down.",
     evidence=measured("staleness 4: 0.82 to 0.91; 8: 0.85 to 0.89; 0 to 2: 0.93 to 0.96"),
     source=f"AReaL v0.3 blog, table 3 (one run per cell); {OWN_RUNS}",
@@ -267,6 +347,7 @@ def stale_coupled(subject: Subject) -> Iterator[Hit]:
 @rule(
     "stale-high-lr",
     severity="likely-harmful",
+    keys=("actor.optimizer.lr", "rollout.max_head_offpolicyness"),
     claim="What staleness does depends on the learning rate: 4 versions at 2e-3 collapse here.",
     evidence=measured("staleness 4 at lr 2e-3: 0.54/0.26/0.43; at 5e-4: 0.82 to 0.91"),
     source=f"own runs of this trainer, 3 seeds; {OWN_RUNS}",
@@ -288,6 +369,12 @@ def stale_high_lr(subject: Subject) -> Iterator[Hit]:
 @rule(
     "filter-drops-everything",
     severity="fatal",
+    keys=(
+        "actor.rejection_sampling.action",
+        "actor.rejection_sampling.lower",
+        "actor.rejection_sampling.metric",
+        "actor.rejection_sampling.upper",
+    ),
     claim="A filter whose bounds exclude fresh data drops every fresh token.",
     evidence=measured("AReaL with lower 1.5, or kl_k1 and upper -0.1: 0 of 17 tokens kept"),
     source=AREAL_RUN,
@@ -315,6 +402,13 @@ def filter_drops_everything(subject: Subject) -> Iterator[Hit]:
 @rule(
     "filter-inert",
     severity="no-effect",
+    keys=(
+        "actor.rejection_sampling.action",
+        "actor.rejection_sampling.lower",
+        "actor.rejection_sampling.metric",
+        "actor.use_decoupled_loss",
+        "actor.use_sapo_loss",
+    ),
     claim="rejection_sampling without use_decoupled_loss compares a policy with itself.",
     evidence=measured("AReaL: ratio 1 and divergence 0 at every token"),
     source=AREAL_RUN,
@@ -339,6 +433,7 @@ def filter_inert(subject: Subject) -> Iterator[Hit]:
 @rule(
     "m2-threshold-negative",
     severity="fatal",
+    keys=("actor.m2_threshold",),
     claim="A negative m2_threshold keeps a single token of every batch.",
     evidence=measured(
         "0.12, below the start; a mean of squares is never below 0, so one token is kept"
@@ -360,6 +455,7 @@ def m2_threshold_negative(subject: Subject) -> Iterator[Hit]:
 @rule(
     "no-clip-with-train-logp",
     severity="no-effect",
+    keys=("actor.eps_clip", "actor.prox_logp_method", "actor.use_decoupled_loss"),
     claim="prox_logp_method reuse_train_logp makes every ratio 1: nothing is ever clipped.",
     evidence=follows("the denominator is the numerator, detached"),
     source=AREAL_READ,
@@ -380,6 +476,7 @@ def no_clip_with_train_logp(subject: Subject) -> Iterator[Hit]:
 @rule(
     "cispo-cap-below-one",
     severity="likely-harmful",
+    keys=("actor.eps_clip_higher", "actor.use_cispo_loss"),
     claim="A CISPO cap below 1 sets the weight of every token to the cap.",
     evidence=measured(
         "staleness 8: 0.52/0.38/0.11 in place of 0.73/0.84/0.75 with a cap of 5; on fresh samples "
@@ -414,6 +511,17 @@ def cispo_cap_below_one(subject: Subject) -> Iterator[Hit]:
 @rule(
     "token-clip-on-sequences",
     severity="worth-knowing",
+    keys=(
+        "actor.eps_clip",
+        "actor.importance_sampling_level",
+        "actor.ppo_n_minibatches",
+        "actor.recompute_logprob",
+        "actor.use_cispo_loss",
+        "actor.use_decoupled_loss",
+        "actor.use_sapo_loss",
+        "extensions.vespo",
+        "rollout.max_head_offpolicyness",
+    ),
     claim="Sequence-level ratios are said to need a clip of 3e-4 in place of 0.2.",
     evidence=refuted(
         "0.2 and 3e-4 end alike (0.94 to 0.96 and 0.93 to 0.94); at 0.2 nearly nothing is clipped, "
@@ -441,6 +549,14 @@ def token_clip_on_sequences(subject: Subject) -> Iterator[Hit]:
 @rule(
     "sequence-clip-on-tokens",
     severity="worth-knowing",
+    keys=(
+        "actor.eps_clip",
+        "actor.importance_sampling_level",
+        "actor.ppo_n_minibatches",
+        "actor.use_cispo_loss",
+        "actor.use_sapo_loss",
+        "extensions.vespo",
+    ),
     claim="A clip range made for sequences cuts off many token ratios.",
     evidence=measured(
         "eps_clip 0.002, 8 updates: 25 % clipped, 0.81 to 0.93 in place of 0.89-0.93"
@@ -466,6 +582,11 @@ def sequence_clip_on_tokens(subject: Subject) -> Iterator[Hit]:
 @rule(
     "sequence-level-without-std",
     severity="worth-knowing",
+    keys=(
+        "actor.adv_norm.std_level",
+        "actor.importance_sampling_level",
+        "actor.reward_norm.std_level",
+    ),
     claim="Sequence-level ratios without std (GSPO with Dr.GRPO) are said to diverge.",
     evidence=refuted(
         "with 8 updates 0.95/0.95/0.84, the geometric mean stays below 1.5; only without a clip "
@@ -491,6 +612,7 @@ def sequence_level_without_std(subject: Subject) -> Iterator[Hit]:
 @rule(
     "sequence-level-token-mean",
     severity="worth-knowing",
+    keys=("actor.importance_sampling_level", "extensions.loss_aggregation"),
     claim="Sequence-level ratios under a token mean weigh an answer by its length.",
     evidence=reported("TRL warns about it since June 2026; AReaL knows no other denominator"),
     source=f"huggingface/trl #3823, #6042; {AREAL_RUN}",

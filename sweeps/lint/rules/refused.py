@@ -32,6 +32,46 @@ _CLAIMS = {
     "token-limits": "The shortest answer cannot be longer than the longest.",
     "dynamic-sampling-bounds": "Dynamic sampling needs a gap between its bounds.",
 }
+_KEYS: dict[str, tuple[str, ...]] = {
+    "cispo-bound": ("actor.eps_clip_higher", "actor.use_cispo_loss"),
+    "cispo-level": ("actor.importance_sampling_level", "actor.use_cispo_loss"),
+    "dual-clip": ("actor.c_clip",),
+    "dynamic-sampling-bounds": (
+        "extensions.dynamic_sampling.above",
+        "extensions.dynamic_sampling.at_most",
+        "extensions.dynamic_sampling.below",
+    ),
+    "filter-bounds": ("actor.rejection_sampling.lower", "actor.rejection_sampling.upper"),
+    "filter-clamp": ("actor.rejection_sampling.action", "actor.rejection_sampling.metric"),
+    "filter-divergence": ("actor.rejection_sampling.metric", "actor.rejection_sampling.upper"),
+    "filter-ratio": (
+        "actor.rejection_sampling.lower",
+        "actor.rejection_sampling.metric",
+        "actor.rejection_sampling.upper",
+    ),
+    "group-size": (
+        "actor.adv_norm.group_size",
+        "actor.adv_norm.mean_level",
+        "actor.adv_norm.std_level",
+        "actor.reward_norm.group_size",
+        "actor.reward_norm.mean_level",
+        "actor.reward_norm.std_level",
+        "gconfig.n_samples",
+    ),
+    "lambda-argument": ("actor.gae_lambda", "actor.gae_lambda_kwargs.value"),
+    "one-loss": ("actor.use_cispo_loss", "actor.use_sapo_loss", "extensions.vespo"),
+    "overlong-lengths": (
+        "actor.overlong_penalty_factor",
+        "actor.overlong_reward_penalty",
+        "actor.overlong_tokens",
+    ),
+    "reference-in-loss": ("extensions.kl_loss_coef", "ref"),
+    "sapo-decoupled": ("actor.use_decoupled_loss", "actor.use_sapo_loss"),
+    "sapo-temperatures": ("actor.sapo_tau_neg", "actor.sapo_tau_pos", "actor.use_sapo_loss"),
+    "token-limits": ("gconfig.max_new_tokens", "gconfig.min_new_tokens"),
+    "turns": ("actor.gae_timestep_unit", "task.name"),
+}
+"""What each rule reads."""
 _OUTCOME = {
     "refused": "AReaL refuses to start",
     "fails later": "AReaL starts and fails at the first batch",
@@ -43,6 +83,7 @@ def _lint_rule(rule: Rule) -> LintRule:
     return LintRule(
         id=rule.id,
         severity="fatal",
+        keys=_KEYS[rule.id],
         claim=_CLAIMS[rule.id],
         evidence=follows(f"{_OUTCOME[rule.areal]}; so does our trainer"),
         source=AREAL_RUN,

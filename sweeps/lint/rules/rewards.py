@@ -27,6 +27,7 @@ FIRST_TOKEN_SHARE = 0.1
 @rule(
     "scaling-zero",
     severity="fatal",
+    keys=("actor.reward_scaling",),
     claim="reward_scaling 0 makes every reward 0.",
     evidence=measured("the weights do not move at all, pass rate 0.30 as at the start"),
     source=f"{CLAIMS}; {OWN_RUNS}",
@@ -45,6 +46,7 @@ def scaling_zero(subject: Subject) -> Iterator[Hit]:
 @rule(
     "scaling-negative",
     severity="likely-harmful",
+    keys=("actor.reward_scaling",),
     claim="A negative reward_scaling rewards what the task punishes.",
     evidence=measured("0.01 in place of 0.96"),
     source=f"{CLAIMS}; huggingface/trl #2771 (a reward with the wrong sign)",
@@ -63,6 +65,7 @@ def scaling_negative(subject: Subject) -> Iterator[Hit]:
 @rule(
     "clip-flattens-rewards",
     severity="fatal",
+    keys=("actor.reward_bias", "actor.reward_clip", "actor.reward_scaling"),
     claim="A clip below every reward maps all of them to the same value.",
     evidence=measured("rewards 5 and 10 at clip 1: the weights do not move, 0.30 in place of 0.96"),
     source=f"{CLAIMS}; {OWN_RUNS}; Algorineko/AgenticArXiv-RL #76",
@@ -107,6 +110,7 @@ def _before_clip(subject: Subject) -> tuple[float, float]:
 @rule(
     "clip-cuts-graded-rewards",
     severity="likely-harmful",
+    keys=("actor.reward_bias", "actor.reward_clip", "actor.reward_scaling"),
     claim="A clip inside the range of a graded reward makes partly right as good as right.",
     evidence=measured("graded rewards 0 to 10 at clip 0.5: 0.45/0.28/0.43 in place of 0.95"),
     source=f"{CLAIMS}; {OWN_RUNS}",
@@ -133,6 +137,7 @@ def clip_cuts_graded_rewards(subject: Subject) -> Iterator[Hit]:
 @rule(
     "small-reward-scale",
     severity="worth-knowing",
+    keys=("actor.kl_ctl", "actor.optimizer.type", "actor.reward_clip", "actor.reward_scaling"),
     claim="A small reward_scaling or reward_clip is said to make the run plateau.",
     evidence=refuted(
         "Adam is blind to the scale: scaling 1e-3 ends at 0.91 to 0.96 with and without std, clip "
@@ -158,6 +163,13 @@ def small_reward_scale(subject: Subject) -> Iterator[Hit]:
 @rule(
     "sgd-small-signal",
     severity="likely-harmful",
+    keys=(
+        "actor.adv_norm.std_level",
+        "actor.optimizer.type",
+        "actor.reward_clip",
+        "actor.reward_norm.std_level",
+        "actor.reward_scaling",
+    ),
     claim="Under SGD a small reward scale without std normalization is a small step.",
     evidence=measured(
         "SGD 0.1, no std: scaling 1e-3 ends at 0.31, as at the start; scaling 1 at 0.95/0.81/0.55"
@@ -183,6 +195,14 @@ def sgd_small_signal(subject: Subject) -> Iterator[Hit]:
 @rule(
     "bias-without-effect",
     severity="no-effect",
+    keys=(
+        "actor.mask_no_eos_with_zero",
+        "actor.overlong_reward_penalty",
+        "actor.reward_bias",
+        "actor.reward_clip",
+        "actor.reward_norm.mean_level",
+        "actor.reward_scaling",
+    ),
     claim="A reward bias cancels where a mean is subtracted before anything else looks at it.",
     evidence=measured("runs with and without a bias are the same, step by step"),
     source=f"{CLAIMS}; {TOY}; follows from r + b - mean(r + b)",
@@ -211,6 +231,7 @@ def bias_without_effect(subject: Subject) -> Iterator[Hit]:
 @rule(
     "uneven-reward-weights",
     severity="worth-knowing",
+    keys=("extensions.multi_objective_aggregation", "extensions.reward_weights"),
     claim="A reward component with a much larger weight takes the whole normalized signal.",
     evidence=measured(
         "toy with an easy component of 3 times the task's reward: success 0.006 while the total "
@@ -237,6 +258,13 @@ def uneven_reward_weights(subject: Subject) -> Iterator[Hit]:
 @rule(
     "reward-discounted-away",
     severity="likely-harmful",
+    keys=(
+        "actor.discount",
+        "actor.gae_lambda",
+        "actor.gae_timestep_unit",
+        "critic",
+        "gconfig.max_new_tokens",
+    ),
     claim="Without a critic, discount or lambda below 1 takes the reward from long answers.",
     evidence=measured(
         "lambda 0.5: 0.46/0.68/0.81 in place of 0.96 to 0.99, and answers shrink from 12 to 6 "
@@ -274,6 +302,7 @@ def _horizon(rate: float) -> int:
 @rule(
     "penalty-is-scaled",
     severity="worth-knowing",
+    keys=("actor.overlong_penalty_factor", "actor.overlong_reward_penalty", "actor.reward_scaling"),
     claim="reward_scaling and reward_clip act on the overlong penalty too, which comes first.",
     evidence=follows("order: penalty, bias, scaling, clip, normalization"),
     source=AREAL_RUN,
@@ -294,6 +323,7 @@ def penalty_is_scaled(subject: Subject) -> Iterator[Hit]:
 @rule(
     "std-amplifies-shaping",
     severity="worth-knowing",
+    keys=("actor.overlong_reward_penalty", "actor.reward_norm.std_level"),
     claim="Group std gives length shaping in all-wrong groups the weight of a right answer.",
     evidence=reported(
         "verl-recipe #125: held-out 0.715 to 0.04-0.10 in 40 steps, length 1; our toy repeats the "
