@@ -173,6 +173,21 @@ class ActorConfig(Section):
     """Filter on proximal against behaviour policy; null turns it off."""
     max_new_tokens: Count = 1024
     """Response limit that the overlong penalty counts from."""
+    path: str = ""
+    """Model of `policy: hf`: a directory, a GGUF file or a name (or `policy: hf:MODEL`)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of a real model's arithmetic (AReaL's default: bfloat16). Trained weights and the
+    optimizer stay in float32 beside it, frozen matrices are stored in it."""
+    use_lora: bool = False
+    """Train low-rank adapters of a real model; its own weights, frozen, are the reference."""
+    lora_rank: Count = 32
+    """Rank of the adapters."""
+    lora_alpha: Count = 16
+    """The adapters' output is scaled by lora_alpha / lora_rank."""
+    target_modules: tuple[str, ...] = ()
+    """Names of the linear layers with adapters; empty means all but the output layer."""
+    gradient_checkpointing: bool = False
+    """Recompute a real model's layers in the backward pass: less memory, a third more time."""
 
 
 class CriticConfig(Section):
@@ -209,6 +224,10 @@ class GenerationConfig(Section):
     """Sample from the smallest set of tokens with this much probability."""
     top_k: Count = int(1e8)
     """Sample from this many most likely tokens."""
+    stop: tuple[str, ...] | None = None
+    """Texts that end a real model's answer as its end-of-sequence token does."""
+    stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    """Token ids that end a real model's answer, besides its end-of-sequence tokens."""
 
 
 class RolloutConfig(Section):
@@ -229,14 +248,33 @@ class TaskConfig(Section):
     """What the policy is trained on; not an AReaL section."""
 
     name: str = "think"
-    """A name from TASKS."""
+    """An embedded task (think, sort), `reasoning_gym:DATASET`, or `jsonl:FILE` with lines
+    {"question": ..., "answer": "... #### 42"}."""
     reward_right: Finite = 1.0
     """Reward of an answer that passes the verifier."""
     reward_wrong: Finite = 0.0
     """Reward of an answer that does not."""
     verifier: Literal["strict", "weak", "graded"] = "strict"
     """strict: the last answer decides; weak: any answer counts (can be gamed); graded: partial
-    credit per letter between reward_wrong and reward_right."""
+    credit between reward_wrong and reward_right."""
+    options: tuple[str, ...] = ()
+    """Settings of a reasoning-gym dataset, each as `name=value`."""
+    template: str = "{question}"
+    """What the policy reads; in braces: the question, or another field of the data set's entry."""
+    examples: Annotated[int, Field(ge=0, le=64)] = 0
+    """Solved examples before each question; they are neither trained nor judged on."""
+    example: str = "{prompt} {answer}\n"
+    """How one solved example looks; in a chat they are earlier turns instead."""
+    chat: bool = False
+    """Ask through the tokenizer's chat template."""
+    system: str = ""
+    """System message of the chat; empty means the template's own."""
+    extract: Literal["text", "last-number", "tag"] = "text"
+    """What counts as the answer: the whole text, its last number, or what stands in the last
+    <answer>...</answer>. `jsonl:` tasks leave the finding to math-verify."""
+    reward_fn: str | None = None
+    """A reward function of your own, `module:function`, called as AReaL calls it: (prompt,
+    completions, prompt_ids, completion_ids, **entry). The judge stays the task's strict check."""
 
 
 class EvaluationConfig(Section):
@@ -340,7 +378,8 @@ class TrialConfig(Section):
     seed: Annotated[int, Field(ge=0)] = 1
     """Every random stream derives from it; equal seeds share prompts, weights and noise."""
     policy: str = "tiny"
-    """A name from POLICIES."""
+    """tiny (embedded), or `hf:MODEL`: a directory, a GGUF file, a name in the local hub cache, or
+    smollm2-135m (docs/models.md)."""
     total_train_steps: Count = 60
     """Training batches."""
     task: TaskConfig = TaskConfig()

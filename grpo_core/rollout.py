@@ -1,14 +1,16 @@
 """Sampling a training batch: prompts, groups of answers, rewards."""
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from grpo_core.config import GenerationConfig, TaskConfig, TrialConfig
-from grpo_core.errors import GrpoError
+from grpo_core.errors import ConfigError, GrpoError
 from grpo_core.policy.base import Policy
 from grpo_core.policy.sampling import Generated
 from grpo_core.randomness import numpy_stream, torch_stream
@@ -137,10 +139,11 @@ def _sample_round(policy: Policy, task: Task, config: TrialConfig, draw: _Draw) 
     questions = task.training_prompts(rng, config.train_dataset.batch_size)
     group = config.gconfig.n_samples
     prompts = tuple(question for question in questions for _ in range(group))
-    encoded = [policy.encode(prompt.text) for prompt in prompts]
+    encoded = encode_prompts(policy, questions, config.gconfig)
+    encoded = [ids for ids in encoded for _ in range(group)]
     noise = torch_stream(config.seed, draw.purpose("sampling"), draw.step)
     generated = policy.generate(encoded, config.gconfig, noise)
-    answers = _answers(policy, generated)
+    answers = read_answers(policy, encoded, generated, config.gconfig)
     rewards = [
         checked_reward(task, prompt, answer, config.task)
         for prompt, answer in zip(prompts, answers, strict=True)
@@ -194,11 +197,16 @@ def evaluate(policy: Policy, task: Task, config: TrialConfig, prompts: int) -> E
     alone.
     """
     questions = task.held_out_prompts(prompts)
-    generation = GenerationConfig(n_samples=1, max_new_tokens=config.gconfig.max_new_tokens)
+    generation = GenerationConfig(
+        n_samples=1,
+        max_new_tokens=config.gconfig.max_new_tokens,
+        stop=config.gconfig.stop,
+        stop_token_ids=config.gconfig.stop_token_ids,
+    )
     noise = torch_stream(config.seed, "evaluation")
-    encoded = [policy.encode(question.text) for question in questions]
+    encoded = encode_prompts(policy, questions, generation)
     generated = policy.generate(encoded, generation, noise)
-    answers = _answers(policy, generated)
+    answers = read_answers(policy, encoded, generated, generation)
     passed = sum(task.passes(q, a) for q, a in zip(questions, answers, strict=True))
     return Evaluation(
         pass_rate=passed / prompts, truncated=1.0 - generated.ended.float().mean().item()
@@ -218,19 +226,65 @@ def checked_reward(task: Task, prompt: Prompt, answer: Answer, config: TaskConfi
             f"reward of task {task.name!r} raised {error!r} on {prompt.text!r} -> {answer.text!r}"
         )
         raise GrpoError(message) from error
-    if isinstance(reward, bool) or not isinstance(reward, int | float):
+    value = _single_number(reward)
+    if value is None:
         raise GrpoError(
-            f"reward of task {task.name!r} must be a number, got {reward!r} "
+            f"reward of task {task.name!r} must be a number, got {_shape_or_value(reward)} "
             f"on {prompt.text!r} -> {answer.text!r}"
         )
-    return float(reward)
+    return value
 
 
-def _answers(policy: Policy, generated: Generated) -> tuple[Answer, ...]:
-    return tuple(
-        Answer(text=policy.decode(ids), ended=bool(ended))
-        for ids, ended in zip(generated.ids.tolist(), generated.ended.tolist(), strict=True)
-    )
+def _single_number(reward: object) -> float | None:
+    """A number as it is; also the only number in a tensor or array, as users' functions give."""
+    if isinstance(reward, bool):
+        return None
+    if isinstance(reward, int | float):
+        return float(reward)
+    if isinstance(reward, Tensor | np.ndarray | np.generic) and math.prod(reward.shape) == 1:
+        return float(reward.item())
+    return None
+
+
+def _shape_or_value(reward: object) -> str:
+    if isinstance(reward, Tensor | np.ndarray):
+        return f"shape {tuple(reward.shape)}"
+    return repr(reward)
+
+
+def encode_prompts(
+    policy: Policy, prompts: list[Prompt], config: GenerationConfig
+) -> list[list[int]]:
+    """Token ids of the prompts.
+
+    Raises:
+        ConfigError: a prompt and its answer would not fit into the policy's context.
+    """
+    encoded = [policy.encode_prompt(prompt) for prompt in prompts]
+    longest = max(map(len, encoded))
+    if longest + config.max_new_tokens > policy.longest:
+        prompt = prompts[max(range(len(prompts)), key=lambda i: len(encoded[i]))].text
+        problem = (
+            f"gconfig.max_new_tokens={config.max_new_tokens}: a prompt of {longest} tokens and its "
+            f"answer do not fit into the policy's context of {policy.longest}; lower it, or "
+            f"shorten the prompts ({prompt[:60]!r}...)"
+        )
+        raise ConfigError([problem])
+    return encoded
+
+
+def read_answers(
+    policy: Policy, prompts: list[list[int]], generated: Generated, config: GenerationConfig
+) -> tuple[Answer, ...]:
+    """The texts that were generated, each cut before what ended it."""
+    answers = []
+    rows = zip(prompts, generated.ids.tolist(), generated.lengths.tolist(), strict=True)
+    for (prompt, ids, length), ended in zip(rows, generated.ended.tolist(), strict=True):
+        text = policy.decode(ids[:length])
+        for stop in config.stop or ():
+            text = text.split(stop, 1)[0]
+        answers.append(Answer(text, bool(ended), tuple(ids[:length]), tuple(prompt)))
+    return tuple(answers)
 
 
 def _align(prompts: list[list[int]], generated: Generated) -> _Aligned:

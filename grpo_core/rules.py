@@ -5,8 +5,10 @@ are what people come to study, and are left to the linter. Under `areal_compat` 
 does not have are silent, and those that only AReaL has speak.
 """
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ValidationError
@@ -16,8 +18,12 @@ from grpo_core.config import (
     ActorConfig,
     NormConfig,
     RejectionSamplingConfig,
+    TaskConfig,
     TrialConfig,
 )
+from grpo_core.errors import ConfigError
+from grpo_core.models import find_model
+from grpo_core.names import EMBEDDED_TASKS, model_of
 
 Check = Callable[[TrialConfig], str | None]
 InAreal = Literal["refused", "fails later", "accepted"]
@@ -60,7 +66,7 @@ def check_rules(config: TrialConfig) -> list[str]:
     """
     return [
         f"{message} [{rule.id}]"
-        for rule in CONFIG_RULES
+        for rule in (*CONFIG_RULES, *MODEL_RULES)
         if not (config.areal_compat and rule.areal == "accepted")
         and (message := rule.check(config)) is not None
     ]
@@ -382,3 +388,163 @@ CONFIG_RULES: tuple[Rule, ...] = (
     Rule("token-limits", _token_limits, "fails later"),
     Rule("dynamic-sampling-bounds", _dynamic_bounds, "fails later"),
 )
+
+
+def _embedded_only(config: TrialConfig) -> str | None:
+    if model_of(config.policy, config.actor.path) is not None:
+        return None
+    for key, value, plain in _model_settings(config):
+        if value != plain:
+            return (
+                f"{key}={_shown(value)} with policy={config.policy}: only real models have it; set "
+                f"policy to hf:MODEL, or {key} to {_shown(plain)}"
+            )
+    return None
+
+
+def _model_settings(config: TrialConfig) -> list[tuple[str, object, object]]:
+    """Settings that the embedded policy ignores: key, value, and the value it computes with."""
+    actor, plain = config.actor, ActorConfig()
+    named = ["path", "dtype", "use_lora", "gradient_checkpointing"]
+    settings = [(f"actor.{name}", getattr(actor, name), getattr(plain, name)) for name in named]
+    gconfig = config.gconfig
+    return [
+        *settings,
+        ("gconfig.stop", gconfig.stop or None, None),
+        ("gconfig.stop_token_ids", gconfig.stop_token_ids or None, None),
+    ]
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
+
+
+def _embedded_task(config: TrialConfig) -> str | None:
+    real_model = model_of(config.policy, config.actor.path) is not None
+    if real_model or ":" not in config.task.name:
+        return None
+    return (
+        f"task.name={config.task.name} with policy={config.policy}: the embedded policy reads only "
+        f"{' and '.join(EMBEDDED_TASKS)}; set policy to hf:MODEL, or task.name to one of them"
+    )
+
+
+def _question_settings(config: TrialConfig) -> str | None:
+    task, plain = config.task, TaskConfig()
+    if ":" in task.name:
+        return None
+    for name in ("options", "template", "examples", "example", "chat", "system", "extract"):
+        if getattr(task, name) != getattr(plain, name):
+            return (
+                f"task.{name} is set with task.name={task.name}: an embedded task has its own "
+                f"prompts; set task.name to reasoning_gym:DATASET or jsonl:FILE, or leave "
+                f"task.{name} out"
+            )
+    return None
+
+
+def _jsonl_settings(config: TrialConfig) -> str | None:
+    task = config.task
+    if not task.name.startswith("jsonl:"):
+        return None
+    if task.verifier == "graded":
+        return (
+            f"task.verifier=graded with task.name={task.name}: its answers are right or wrong; set "
+            "task.verifier to strict"
+        )
+    if task.extract != "text":
+        return (
+            f"task.extract={task.extract} with task.name={task.name}: math-verify finds the answer "
+            "in the whole text; set task.extract to text"
+        )
+    if task.options:
+        return (
+            f"task.options is set with task.name={task.name}: only reasoning_gym data sets have "
+            "options; leave it out"
+        )
+    return None
+
+
+def _chat_settings(config: TrialConfig) -> str | None:
+    task = config.task
+    if task.chat and task.example != TaskConfig().example:
+        return (
+            "task.example is set with task.chat=true: in a chat the examples are earlier turns; "
+            "leave task.example out"
+        )
+    if task.system and not task.chat:
+        return (
+            "task.system is set with task.chat=false: only a chat has a system message; set "
+            "task.chat to true"
+        )
+    return None
+
+
+def _task_package(config: TrialConfig) -> str | None:
+    family, colon, rest = config.task.name.partition(":")
+    package = _TASK_PACKAGES.get(family) if colon else None
+    if package is None:
+        return None
+    if importlib.util.find_spec(package) is None:
+        return (
+            f"task.name={config.task.name}: needs the package {package.replace('_', '-')}; "
+            f"install it with `pip install grpo-sweeps[hf]`"
+        )
+    if family == "jsonl" and not Path(rest).expanduser().is_file():
+        return f"task.name={config.task.name}: there is no file {rest}; give its path"
+    return None
+
+
+_TASK_PACKAGES = {"reasoning_gym": "reasoning_gym", "jsonl": "math_verify"}
+"""What scoring a family of tasks needs."""
+
+
+def _model_name(config: TrialConfig) -> str | None:
+    model = model_of(config.policy, config.actor.path)
+    if model == "":
+        return "policy=hf: names no model; set actor.path, or policy to hf:MODEL"
+    if model is None or config.actor.path in {"", model}:
+        return None
+    return (
+        f"actor.path={config.actor.path} with policy={config.policy}: that names two models; "
+        'set policy to hf, or actor.path to ""'
+    )
+
+
+def _model_package(config: TrialConfig) -> str | None:
+    if model_of(config.policy, config.actor.path) is None:
+        return None
+    for package in ("transformers", "peft") if config.actor.use_lora else ("transformers",):
+        if importlib.util.find_spec(package) is None:
+            return (
+                f"policy={config.policy}: needs the package {package}; install it with "
+                "`pip install grpo-sweeps[hf]`"
+            )
+    return None
+
+
+def _model_files(config: TrialConfig) -> str | None:
+    model = model_of(config.policy, config.actor.path)
+    if not model:
+        return None
+    try:
+        find_model(model)
+    except ConfigError as error:
+        return "; ".join(error.problems)
+    return None
+
+
+MODEL_RULES: tuple[Rule, ...] = (
+    Rule("embedded-policy", _embedded_only, "refused"),
+    Rule("embedded-task", _embedded_task, "refused"),
+    Rule("question-settings", _question_settings, "refused"),
+    Rule("jsonl-settings", _jsonl_settings, "refused"),
+    Rule("chat-settings", _chat_settings, "refused"),
+    Rule("task-package", _task_package, "refused"),
+    Rule("model-name", _model_name, "refused"),
+    Rule("model-package", _model_package, "refused"),
+    Rule("model-files", _model_files, "refused"),
+)
+"""Rules about our own policies and tasks, of which AReaL knows nothing."""

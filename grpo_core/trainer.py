@@ -6,10 +6,11 @@ StepMetrics. Everything random comes from streams derived from (seed, purpose, s
 gives the same numbers alone, beside others, or resumed from a checkpoint.
 """
 
+import contextlib
 import json
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from grpo_core.config import TrialConfig
-from grpo_core.errors import CheckpointError, ConfigError
+from grpo_core.errors import CheckpointError, ConfigError, GrpoError
 from grpo_core.measure import (
     group_mean_max,
     kl_to_reference,
@@ -40,6 +41,15 @@ from grpo_core.signal import token_fidelity
 from grpo_core.tasks import Task, load_task
 from grpo_core.update import UpdateReport, first_nonfinite, update_critic, update_policy
 
+SAMPLING_MEMORY = (
+    "sampling: lower train_dataset.batch_size, gconfig.n_samples or gconfig.max_new_tokens"
+)
+UPDATE_MEMORY = (
+    "the update: raise actor.ppo_n_minibatches, set actor.gradient_checkpointing or actor.use_lora "
+    "to true, or lower train_dataset.batch_size, gconfig.n_samples or gconfig.max_new_tokens"
+)
+NORM_BLOCK = 2**26
+"""Weights whose change is held in double precision at once."""
 REFERENCE_EVERY = 4
 """Steps between looks at the KL to the reference where no setting needs it (7 % of a step)."""
 
@@ -52,6 +62,7 @@ class Trainer:
         device: Where the weights live; noise is always drawn on the CPU.
         policy: The initial policy, instead of the one that `config.policy` names.
         notify: Told when something takes long before the first step.
+        allow_code: The configuration may name a function to import (`task.reward_fn`).
 
     Raises:
         ConfigError: the configuration breaks a rule, or names no policy or task.
@@ -64,18 +75,19 @@ class Trainer:
         device: str | torch.device = "cpu",
         policy: Policy | None = None,
         notify: Callable[[str], None] = lambda _: None,
+        allow_code: bool = True,
     ) -> None:
         problems = check_rules(config)
         if problems:
             raise ConfigError(problems)
         self.config = config
         self.device = torch.device(device)
-        self.task: Task = load_task(config.task.name)
+        self.task: Task = load_task(config.task.name, config.task, allow_code=allow_code)
         self.policy: Policy = load_policy(config, notify) if policy is None else policy
         self.policy.module.to(self.device)
-        self.reference = self.policy.copy()
-        self.reference.module.requires_grad_(requires_grad=False)
-        self.optimizer = build_optimizer(self.policy.module.parameters(), config.actor.optimizer)
+        self.reference = self.policy.reference()
+        trained = [p for p in self.policy.module.parameters() if p.requires_grad]
+        self.optimizer = build_optimizer(trained, config.actor.optimizer)
         self.critic: nn.Module | None = None
         self.critic_optimizer: torch.optim.Optimizer | None = None
         if config.critic is not None:
@@ -99,18 +111,25 @@ class Trainer:
         """The judge's result before training."""
         if self._initial is None:
             prompts = self.config.evaluation.prompts
-            self._initial = evaluate(self.reference, self.task, self.config, prompts)
+            with out_of_memory_means(SAMPLING_MEMORY):
+                self._initial = evaluate(self.reference, self.task, self.config, prompts)
         return self._initial
+
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about the answers judged so far, in words."""
+        return self.task.notes()
 
     def step(self) -> StepMetrics:
         """Sample, reward, update, measure: one training batch."""
         step = self.steps_done
         staleness = len(self._past)
-        batch = sample_batch(
-            self._behaviour(), self.task, self.config, step=step, version=step - staleness
-        )
-        reference = self._reference_logprobs(batch)
-        experience = self._experience(batch, reference)
+        with out_of_memory_means(SAMPLING_MEMORY):
+            batch = sample_batch(
+                self._behaviour(), self.task, self.config, step=step, version=step - staleness
+            )
+        with out_of_memory_means(UPDATE_MEMORY):
+            reference = self._reference_logprobs(batch)
+            experience = self._experience(batch, reference)
         if self.observer is not None:
             self.observer(batch, experience)
         result = run_pipeline(
@@ -125,25 +144,27 @@ class Trainer:
             behaviour_logprobs=batch.behaviour_logprobs,
             advantages=result.advantages,
         )
-        report = update_policy(
-            self.policy,
-            self.optimizer,
-            batch=batch,
-            result=result,
-            config=self.config,
-            step=step,
-        )
-        value_loss = self._update_critic(batch, result)
+        with out_of_memory_means(UPDATE_MEMORY):
+            report = update_policy(
+                self.policy,
+                self.optimizer,
+                batch=batch,
+                result=result,
+                config=self.config,
+                step=step,
+            )
+            value_loss = self._update_critic(batch, result)
         self.nonfinite = self.nonfinite or report.nonfinite
         self.steps_done += 1
         self._remember_weights(before)
-        judged = self._judge()
+        with out_of_memory_means(SAMPLING_MEMORY):
+            judged = self._judge()
         facts = _StepFacts(batch, result, report, judged, reference, value_loss)
-        return self._metrics(step, facts, self._flat_weights() - before)
+        return self._metrics(step, facts, _distance(self.policy.weights(), before))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and JSON-like facts that `restore` continues from."""
-        tensors = {f"policy.{k}": v for k, v in self.policy.module.state_dict().items()}
+        tensors = {f"policy.{k}": v for k, v in self.policy.weights().items()}
         tensors |= _optimizer_tensors("optimizer", self.optimizer)
         if self.critic is not None and self.critic_optimizer is not None:
             tensors |= {f"critic.{k}": v for k, v in self.critic.state_dict().items()}
@@ -178,7 +199,7 @@ class Trainer:
             raise CheckpointError(f"{folder} holds no readable checkpoint: {error}") from error
         if facts["config"] != self.config.model_dump(mode="json"):
             raise CheckpointError(f"{folder} is the checkpoint of another configuration")
-        self.policy.module.load_state_dict(_under(tensors, "policy."))
+        self.policy.load_weights(_under(tensors, "policy."))
         _restore_optimizer(self.optimizer, _under(tensors, "optimizer."))
         if self.critic is not None and self.critic_optimizer is not None:
             self.critic.load_state_dict(_under(tensors, "critic."))
@@ -194,7 +215,7 @@ class Trainer:
         """The policy that samples: the current one, or the oldest remembered version."""
         if not self._past:
             return self.policy
-        self._sampler.module.load_state_dict(self._past[0])
+        self._sampler.load_weights(self._past[0])
         return self._sampler
 
     def _remember_weights(self, before: Tensor) -> None:
@@ -202,14 +223,13 @@ class Trainer:
         if not self._past.maxlen:
             return
         weights, offset = {}, 0
-        for name, value in self.policy.module.state_dict().items():
+        for name, value in self.policy.weights().items():
             weights[name] = before[offset : offset + value.numel()].view_as(value).clone()
             offset += value.numel()
         self._past.append(weights)
 
     def _flat_weights(self) -> Tensor:
-        state = self.policy.module.state_dict()
-        return torch.cat([value.detach().flatten() for value in state.values()])
+        return torch.cat([value.detach().flatten() for value in self.policy.weights().values()])
 
     def _reference_logprobs(self, batch: RolloutBatch) -> Float[Tensor, "B T"] | None:
         config, step = self.config, self.steps_done
@@ -273,7 +293,7 @@ class Trainer:
             step=self.steps_done,
         )
 
-    def _metrics(self, step: int, facts: "_StepFacts", change: Tensor) -> StepMetrics:
+    def _metrics(self, step: int, facts: "_StepFacts", update_norm: float) -> StepMetrics:
         batch, result, report = facts.batch, facts.result, facts.report
         mask = result.counted_mask
         trained = result.advantages[mask].double()
@@ -305,7 +325,7 @@ class Trainer:
             logprob_gap=report.logprob_gap,
             grad_cosine=report.grad_cosine,
             grad_snr=report.noise.snr,
-            update_norm=change.double().norm().item(),
+            update_norm=update_norm,
             learning_rate=report.learning_rate,
             staleness=float(step - batch.version),
             tokens=int(batch.loss_mask.sum()),
@@ -326,6 +346,37 @@ class _StepFacts:
     judged: Evaluation | None
     reference: Float[Tensor, "B T"] | None
     value_loss: float | None
+
+
+@contextlib.contextmanager
+def out_of_memory_means(advice: str) -> Iterator[None]:
+    """Turn running out of memory into something that a user can put right.
+
+    Raises:
+        GrpoError: memory ran out; says which settings decide how much is needed.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        first = str(error).partition("\n")[0]
+        raise GrpoError(f"out of memory in {advice} ({first})") from error
+
+
+def _distance(weights: dict[str, Tensor], before: Tensor) -> float:
+    """Length of the change since `before`, in blocks: a large model has no room for a copy."""
+    offset = held = 0
+    norms: list[Tensor] = []
+    block: list[Tensor] = []
+    for value in weights.values():
+        size = value.numel()
+        block.append(value.detach().flatten() - before[offset : offset + size])
+        offset, held = offset + size, held + size
+        if held >= NORM_BLOCK:
+            norms.append(torch.cat(block).double().norm())
+            block, held = [], 0
+    if block:
+        norms.append(torch.cat(block).double().norm())
+    return norms[0].item() if len(norms) == 1 else torch.stack(norms).norm().item()
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

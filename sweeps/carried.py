@@ -37,7 +37,6 @@ CARRIED_SECTIONS = frozenset(
 _ENGINE = [
     "experiment_name",
     "trial_name",
-    "path",
     "attn_impl",
     "use_kernels",
     "init_from_scratch",
@@ -45,8 +44,6 @@ _ENGINE = [
     "mb_spec",
     "pad_to_maximum",
     "disable_dropout",
-    "gradient_checkpointing",
-    "dtype",
     "grad_reduce_dtype",
     "optimizer_dtype",
     "weight_update_mode",
@@ -54,10 +51,6 @@ _ENGINE = [
     "archon",
     "megatron",
     "offload",
-    "use_lora",
-    "lora_rank",
-    "lora_alpha",
-    "target_modules",
     "peft_type",
     "enable_tree_training",
     "scheduling_spec",
@@ -72,16 +65,25 @@ _ENGINE = [
     "log_agent_stats_keys",
 ]
 
+_MODEL = [
+    "path",
+    "gradient_checkpointing",
+    "dtype",
+    "use_lora",
+    "lora_rank",
+    "lora_alpha",
+    "target_modules",
+]
+"""What a critic of its own would be; ours starts from the policy."""
+
 CARRIED_KEYS = {
     "actor": frozenset(_ENGINE),
-    "critic": frozenset([*_ENGINE, "temperature"]),
+    "critic": frozenset([*_ENGINE, *_MODEL, "temperature"]),
     "gconfig": frozenset(
         [
             "max_tokens",
-            "stop_token_ids",
             "ignore_eos",
             "skip_special_tokens",
-            "stop",
             "frequency_penalty",
             "lora_name",
             "use_beam_search",

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from grpo_core.config import GenerationConfig
 from grpo_core.policy.sampling import Generated
+from grpo_core.tasks.base import Prompt
 
 
 @runtime_checkable
@@ -22,7 +23,11 @@ class Policy(Protocol):
     """Most tokens of prompt plus answer."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt."""
+        """Token ids of a text."""
+        ...
+
+    def encode_prompt(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt, a chat in the model's own form."""
         ...
 
     def decode(self, ids: list[int]) -> str:
@@ -40,7 +45,19 @@ class Policy(Protocol):
         ...
 
     def copy(self) -> "Policy":
-        """An independent policy with the same weights."""
+        """A policy with the same weights, trained apart; frozen weights may be shared."""
+        ...
+
+    def reference(self) -> "Policy":
+        """The policy as it is now, frozen: later updates don't change it."""
+        ...
+
+    def weights(self) -> dict[str, Tensor]:
+        """What training changes, by name."""
+        ...
+
+    def load_weights(self, weights: dict[str, Tensor]) -> None:
+        """Take over what `weights` gave."""
         ...
 
     def build_critic(self) -> nn.Module:

@@ -45,11 +45,12 @@ def generate(
     rows, limit = len(prompts), config.max_new_tokens
     noise = _gumbel((rows, limit, model.head.out_features), generator).to(device)
     state = _Decoding(model, prompts, limit)
-    out = _empty(rows, limit, device)
+    out = empty(rows, limit, device)
     logits = state.read_prompts()
     for t in range(limit):
         live = state.live
-        tokens, logprobs, entropy = _draw(logits, noise[live, t], config, t)
+        barred = [EOS] if t < config.min_new_tokens else []
+        tokens, logprobs, entropy = draw(logits, noise[live, t], config, barred)
         out.ids[live, t] = tokens
         out.logprobs[live, t] = logprobs
         out.entropy[live, t] = entropy
@@ -60,7 +61,7 @@ def generate(
         if t + 1 == limit or not bool(alive.any()):
             break
         logits = state.read_tokens(tokens, alive)
-    return _without_tails(out)
+    return without_tails(out)
 
 
 class _Decoding:
@@ -69,7 +70,7 @@ class _Decoding:
     def __init__(self, model: TinyDecoder, prompts: list[list[int]], limit: int) -> None:
         device = next(model.parameters()).device
         self._model = model
-        self._ids, self._pads = _left_pad(prompts, device)
+        self._ids, self._pads = left_pad(prompts, device)
         capacity = self._ids.shape[1] + limit
         self._cache = KeyValueCache(model, len(prompts), capacity, device)
         self._slots = torch.arange(capacity, device=device)
@@ -103,7 +104,8 @@ class _Decoding:
         )
 
 
-def _empty(rows: int, limit: int, device: torch.device) -> Generated:
+def empty(rows: int, limit: int, device: torch.device) -> Generated:
+    """Room for `rows` answers of `limit` tokens."""
     return Generated(
         ids=torch.full((rows, limit), PAD, device=device),
         logprobs=torch.zeros(rows, limit, device=device),
@@ -113,7 +115,7 @@ def _empty(rows: int, limit: int, device: torch.device) -> Generated:
     )
 
 
-def _without_tails(out: Generated) -> Generated:
+def without_tails(out: Generated) -> Generated:
     """Clear what rows wrote behind their end while they were still in the cache."""
     behind = torch.arange(out.ids.shape[1], device=out.ids.device)[None, :] >= out.lengths[:, None]
     return Generated(
@@ -125,7 +127,8 @@ def _without_tails(out: Generated) -> Generated:
     )
 
 
-def _left_pad(prompts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def left_pad(prompts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Prompts of one width, and how much padding each has."""
     width = max(map(len, prompts))
     pads = torch.tensor([width - len(prompt) for prompt in prompts], device=device)
     ids = [[PAD] * (width - len(prompt)) + prompt for prompt in prompts]
@@ -139,19 +142,30 @@ def _gumbel(size: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return -torch.log(exponential.clamp(min=tiny))
 
 
-def _draw(
+def draw(
     logits: Float[Tensor, "B V"],
-    noise: Float[Tensor, "B V"],
+    noise: Float[Tensor, "B V"] | None,
     config: GenerationConfig,
-    t: int,
+    barred: list[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, their log-probs and the entropy of the distribution at the sampling temperature."""
-    if t < config.min_new_tokens:
+    """Tokens, their log-probs and the entropy of the distribution at the sampling temperature.
+
+    What top-k and top-p exclude is not drawn, but log-probs and entropy are those of the whole
+    distribution, as the trainer computes them.
+
+    Args:
+        logits: Of the next token.
+        noise: Gumbel noise; None where `greedy` needs none.
+        config: `temperature`, `top_k`, `top_p`, `greedy`.
+        barred: Token ids that are left out of the distribution.
+    """
+    if barred:
         logits = logits.clone()
-        logits[:, EOS] = -torch.inf
+        logits[:, barred] = -torch.inf
     full = torch.log_softmax(logits / config.temperature, dim=-1)
     candidates = _restrict(full, config)
-    tokens = candidates.argmax(-1) if config.greedy else (candidates + noise).argmax(-1)
+    noisy = candidates if config.greedy or noise is None else candidates + noise
+    tokens = noisy.argmax(-1)
     entropy = -(full.exp() * full.clamp(min=-1e4)).sum(-1)
     return tokens, full.gather(1, tokens[:, None]).squeeze(1), entropy
 

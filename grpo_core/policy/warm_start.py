@@ -22,7 +22,7 @@ from torch.nn import functional as F  # noqa: N812 - PyTorch's own convention
 from grpo_core.errors import CheckpointError
 from grpo_core.policy.tiny import PAD, CharacterTokenizer, TinyDecoder, TinyShape
 from grpo_core.randomness import numpy_stream, torch_stream
-from grpo_core.tasks import load_task
+from grpo_core.tasks import TASKS
 
 CACHE_VARIABLE = "GRPO_SWEEPS_CACHE"
 RECIPE_VERSION = 1
@@ -103,7 +103,7 @@ def train_warm_start(recipe: Recipe) -> TinyDecoder:
 
 def _demonstration_batch(recipe: Recipe, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Token ids [B, T] and, for each predicted position [B, T-1], 1 where the answer is."""
-    task, tokenizer = load_task(recipe.task), CharacterTokenizer()
+    task, tokenizer = TASKS[recipe.task], CharacterTokenizer()
     rows, starts = [], []
     for prompt in task.training_prompts(rng, recipe.batch):
         answer = task.demonstration(rng, prompt)

@@ -1,7 +1,8 @@
 """What a task has to offer: prompts, a strict check, rewards and demonstrations."""
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -9,13 +10,27 @@ from grpo_core.config import TaskConfig
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    """Who says it."""
+    content: str
+    """What is said."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One question with its only right answer."""
 
     text: str
-    """What the policy reads."""
+    """What the policy reads; in a chat, the question alone."""
     target: str
     """What a right answer says."""
+    messages: tuple[Message, ...] = ()
+    """The chat up to the answer; empty: plain text."""
+    entry: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The data set's own entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +38,13 @@ class Answer:
     """What the policy wrote."""
 
     text: str
-    """The generated text, without the end-of-sequence token."""
+    """The generated text, without the end-of-sequence token or the text that ended it."""
     ended: bool
     """The end-of-sequence token came; otherwise the answer was cut at the length limit."""
+    ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """Generated tokens, end-of-sequence included."""
+    prompt_ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """Tokens that the policy read."""
 
 
 @runtime_checkable
@@ -52,6 +71,15 @@ class Task(Protocol):
     def reward(self, prompt: Prompt, answer: Answer, config: TaskConfig) -> float:
         """The raw reward that training sees."""
         ...
+
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about the answers judged so far, in words."""
+        ...
+
+
+@runtime_checkable
+class EmbeddedTask(Task, Protocol):
+    """A task that the embedded policy can be warm-started on."""
 
     def demonstration(self, rng: np.random.Generator, prompt: Prompt) -> Answer:
         """One imperfect solution; the warm start learns from these."""

@@ -88,6 +88,10 @@ class LetterTask:
         merit = _MERITS[config.verifier](_answers(answer.text), prompt.target)
         return config.reward_wrong + merit * (config.reward_right - config.reward_wrong)
 
+    def notes(self) -> tuple[str, ...]:
+        """Nothing: every answer can be judged."""
+        return ()
+
     def demonstration(self, rng: np.random.Generator, prompt: Prompt) -> Answer:
         """One careful or sloppy attempt, with the flaws of `habits`."""
         habits = self.habits

@@ -63,7 +63,7 @@ def test_a_carried_key_is_said_to_have_no_effect() -> None:
     assert explain("cluster") == (
         "cluster: an AReaL key without effect in a diagnostic run; it is carried through."
     )
-    assert "without effect" in explain("actor.path")
+    assert "without effect" in explain("actor.attn_impl")
 
 
 def test_a_misspelt_key_gets_the_nearest_name() -> None:

@@ -68,7 +68,7 @@ def test_no_carried_key_is_one_of_ours() -> None:
     [
         ("cluster.fileroot", True),
         ("sglang.mem_fraction_static", True),
-        ("actor.path", True),
+        ("actor.attn_impl", True),
         ("actor.fsdp.wrap_policy.x", True),
         ("ref.experiment_name", True),
         ("actor.optimizer.offload", True),

@@ -3,12 +3,12 @@ import pytest
 
 from grpo_core.config import TaskConfig
 from grpo_core.errors import ConfigError
-from grpo_core.names import POLICY_NAMES, TASK_NAMES
+from grpo_core.names import EMBEDDED_TASKS, POLICY_NAMES, TASK_NAMES
 from grpo_core.policy import POLICIES
-from grpo_core.tasks import TASKS, Answer, load_task
+from grpo_core.tasks import TASK_FAMILIES, TASKS, Answer, load_task
 from grpo_core.tasks.letters import LONGEST_ANSWER, Habits, LetterTask
 
-THINK = load_task("think")
+THINK = TASKS["think"]
 FLAWLESS = Habits(
     careful=1.0,
     careful_slip=0.0,
@@ -99,8 +99,10 @@ def test_sloppy_answers_are_wrong_more_often_than_careful_ones() -> None:
 
 
 def test_names_that_need_no_torch_agree_with_the_registries() -> None:
-    assert tuple(TASKS) == TASK_NAMES
-    assert tuple(POLICIES) == POLICY_NAMES
+    families = [f"{family}:" for family in TASK_FAMILIES]
+    assert tuple(TASKS) == EMBEDDED_TASKS == TASK_NAMES[:2]
+    assert [name.partition(":")[0] + ":" for name in TASK_NAMES[2:]] == families
+    assert (*POLICIES, "hf:MODEL") == POLICY_NAMES
     assert all(task.name == name for name, task in TASKS.items())
 
 

@@ -15,7 +15,7 @@ NO_CLIPPING = 100.0
 def _lora(subject: Subject) -> bool:
     other = subject.other
     rank = other.get("actor_rollout_ref.model.lora_rank")
-    named = other.get("actor.use_lora") is True or other.get("use_peft") is True
+    named = subject.config.actor.use_lora or other.get("use_peft") is True
     return named or (isinstance(rank, int) and rank > 0) or "lora_r" in other
 
 
@@ -81,7 +81,7 @@ def lr_slow_tiny(subject: Subject) -> Iterator[Hit]:
 @rule(
     "lr-above-known",
     severity="likely-harmful",
-    keys=("actor.optimizer.lr", "actor.optimizer.type"),
+    keys=("actor.optimizer.lr", "actor.optimizer.type", "actor.use_lora"),
     claim="RL of language models is known to work up to 1e-4 (full) and 2e-3 (LoRA), not above.",
     evidence=reported(
         "published recipes use 1e-6 to 2e-5 for all weights and 1e-5 to 1e-3 for LoRA; several "
@@ -108,7 +108,7 @@ def lr_above_known(subject: Subject) -> Iterator[Hit]:
 @rule(
     "lr-below-known",
     severity="worth-knowing",
-    keys=("actor.optimizer.lr", "actor.optimizer.type"),
+    keys=("actor.optimizer.lr", "actor.optimizer.type", "actor.use_lora"),
     claim="Below 1e-7 (full) or 1e-6 (LoRA) a run is too slow to be told from a dead one.",
     evidence=reported("published recipes do not go below 1e-7"),
     source="recipes of AReaL, TRL and verl",
