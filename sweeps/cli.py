@@ -5,7 +5,6 @@ input; 3 interrupted, run the same command again to resume.
 """
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -19,9 +18,16 @@ from sweeps.lint.command import lint_command
 from sweeps.plan import Plan, plan
 from sweeps.replay.command import replay_command
 from sweeps.replay.spared import count_spared, ground_trials
+from sweeps.shelf.command import (
+    cancel_command,
+    clean_command,
+    list_command,
+    status_command,
+    sync_command,
+)
 from sweeps.space import load_space
 from sweeps.storage import find_sweep, open_sweep
-from sweeps.workspace import workspace
+from sweeps.workspace import tracking_store
 
 app = typer.Typer(
     add_completion=False,
@@ -34,6 +40,11 @@ app = typer.Typer(
 app.command("diagnose")(diagnose_command)
 app.command("lint")(lint_command)
 app.command("replay")(replay_command)
+app.command("list")(list_command)
+app.command("status")(status_command)
+app.command("cancel")(cancel_command)
+app.command("sync")(sync_command)
+app.command("clean")(clean_command)
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 3
 BY_CTRL_C = 130
@@ -124,6 +135,10 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
     max_concurrent: Annotated[int | None, typer.Option(min=1, help="Most trials at once.")] = None,
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPU cores of a trial.")] = 1.0,
     gpus_per_trial: Annotated[float, typer.Option(min=0.0, help="GPUs; fractions allowed.")] = 0.0,
+    stuck_after: Annotated[
+        float,
+        typer.Option(min=1.0, help="Seconds without a report after which a trial is restarted."),
+    ] = 900.0,
     fail_on: Annotated[
         Literal["never", "unhealthy", "no-recommendation"],
         typer.Option(
@@ -137,7 +152,7 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
     planned = _plan(file, overrides)
     from sweeps.tracking import MlflowTracker, check_store
 
-    store = check_store(_store())
+    store = check_store(tracking_store())
     record = open_sweep(planned, storage, name, resume=resume)
     implied = planned.space.implied if implied is None else implied
     _announce(planned, record.folder, implied=implied)
@@ -153,7 +168,7 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
     outcome = Session(record, MlflowTracker(store), console).run(
         resources,
         planned.space.budget.hours,
-        Conduct(keep_rollouts, planned.space.stop if stop is None else stop),
+        Conduct(keep_rollouts, planned.space.stop if stop is None else stop, stuck_after),
         implied=implied,
     )
     say(console, f"took {time.monotonic() - started:.0f} s")
@@ -239,9 +254,3 @@ def _announce(planned: Plan, folder: Path, *, implied: bool) -> None:
 
 def _plan(file: Path, overrides: list[str] | None) -> Plan:
     return plan(load_space(file, tuple(overrides or ())))
-
-
-def _store() -> str:
-    """MLflow's address: the user's, or a database in the workspace."""
-    named = os.environ.get("MLFLOW_TRACKING_URI")
-    return named or f"sqlite:///{workspace() / 'mlflow.db'}"

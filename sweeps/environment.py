@@ -14,6 +14,7 @@ _DEFAULTS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the record has the curves
     "RAY_AIR_NEW_OUTPUT": "0",  # our own view is what people see
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # sweeps.control has its own
     "TUNE_GLOBAL_CHECKPOINT_S": "600",  # Tune's own state is never read
 }
 

@@ -25,6 +25,7 @@ from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
 from sweeps.alarm import Stop
 from sweeps.causes import explain_stage
+from sweeps.control import StopRequest
 from sweeps.findings import Diagnosis
 from sweeps.plan import TrialSpec
 from sweeps.record import SweepRecord, TrialEnd
@@ -34,6 +35,8 @@ from sweeps.verdict import diagnose, inconclusive
 
 RETRIES = 3
 """Times that a trial is started again after its process died."""
+STUCK_SECONDS = 900.0
+"""A trial that reports nothing for so long hangs; a report takes a step and about 1.5 s."""
 
 
 class Listener(Protocol):
@@ -72,6 +75,8 @@ class Conduct:
     """Record every trial's batches for `sweeps replay`."""
     stop: Stop = "off"
     """End a trial early at a critical diagnosis that two looks in a row agree on."""
+    stuck_seconds: float = STUCK_SECONDS
+    """Start a trial's process again when it has reported nothing for so long."""
 
 
 AS_PLANNED = Conduct()
@@ -105,7 +110,10 @@ def run_trials(
         return
     with _ray(resources):
         require_room(resources, ray.nodes())  # type: ignore[no-untyped-call]
-        callback = RecordCallback(record, {spec.id: spec for spec in todo}, listeners)
+        request = StopRequest(record.folder)
+        request.withdraw()
+        watchdog = Watchdog(conduct.stuck_seconds)
+        callback = RecordCallback(record, {spec.id: spec for spec in todo}, listeners, watchdog)
         tuner = tune.Tuner(
             tune.with_resources(
                 RayTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial}
@@ -123,11 +131,87 @@ def run_trials(
                 name="tune",
                 storage_path=str(record.folder.resolve()),
                 verbose=0,
-                callbacks=[callback],
+                callbacks=[callback, watchdog],
+                stop=RequestedStop(request),
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
             ),
         )
-        tuner.fit()
+        with request.listening():
+            tuner.fit()
+
+
+class RequestedStop(tune.Stopper):
+    """Ends the experiment when somebody asks for it; what it holds is not pickled."""
+
+    def __init__(self, request: StopRequest) -> None:
+        self._request: StopRequest | None = request
+
+    @override
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    @override
+    def stop_all(self) -> bool:
+        return self._request is not None and self._request.reason is not None
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_request": None}
+
+
+class Watchdog(tune.Callback):
+    """Kills the process of a trial that reports nothing any more, so that it is started again.
+
+    Time counts from the start of the process or its last report. A trial that hangs again and again
+    fails like one whose process dies again and again.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._heard: dict[str, float] = {}
+        self._killed: dict[str, int] = {}
+
+    def why(self, trial_id: str) -> str | None:
+        """Why the trial's process was killed; None where it was not."""
+        times = self._killed.get(trial_id)
+        if times is None:
+            return None
+        return f"it reported nothing for {self._seconds:g} s, {times} times: it hangs"
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    @override
+    def on_trial_start(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        self._heard[_id_of(trial)] = time.monotonic()
+
+    @override
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: list[Trial],
+        trial: Trial,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
+        self._heard[_id_of(trial)] = time.monotonic()
+
+    @override
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        now = time.monotonic()
+        for trial in trials:
+            trial_id = _id_of(trial)
+            silent = now - self._heard.get(trial_id, now)
+            if trial.status != Trial.RUNNING or silent < self._seconds:
+                continue
+            self._heard[trial_id] = now
+            actor = trial.temporary_state.ray_actor
+            if actor is not None:
+                self._killed[trial_id] = self._killed.get(trial_id, 0) + 1
+                ray.kill(actor)
 
 
 class RecordCallback(tune.Callback):
@@ -137,9 +221,14 @@ class RecordCallback(tune.Callback):
     """
 
     def __init__(
-        self, record: SweepRecord, specs: dict[str, TrialSpec], listeners: list[Listener]
+        self,
+        record: SweepRecord,
+        specs: dict[str, TrialSpec],
+        listeners: list[Listener],
+        watchdog: "Watchdog | None" = None,
     ) -> None:
         self._record, self._specs, self._listeners = record, specs, listeners
+        self._watchdog = watchdog
         self._started: dict[str, float] = {}
 
     @override
@@ -177,8 +266,10 @@ class RecordCallback(tune.Callback):
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        error = trial.get_error()
-        self._end(_id_of(trial), f"the trial's process failed {RETRIES + 1} times: {error}", None)
+        trial_id = _id_of(trial)
+        hangs = None if self._watchdog is None else self._watchdog.why(trial_id)
+        why = hangs or f"the trial's process failed {RETRIES + 1} times: {trial.get_error()}"
+        self._end(trial_id, why, None)
 
     def _end(self, trial_id: str, error: str | None, chunk: Chunk | None) -> None:
         # Ray reports a trial's last result twice; the second changes nothing.

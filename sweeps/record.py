@@ -184,6 +184,16 @@ class SweepRecord:
         finally:
             lock.release()
 
+    def driven(self) -> bool:
+        """Another driver, or this process, has the sweep now."""
+        lock = FileLock(self.folder / "driver.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
+
     def append_steps(self, trial_id: str, steps: Iterable[StepMetrics]) -> int:
         """Add the steps that are not recorded yet; how many those were.
 
@@ -209,6 +219,11 @@ class SweepRecord:
             return []
         complete = path.read_text().rpartition("\n")[0]
         return [StepMetrics.from_json(json.loads(line)) for line in complete.splitlines()]
+
+    def count_steps(self, trial_id: str) -> int:
+        """Number of complete recorded steps."""
+        path = self._steps_path(trial_id)
+        return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def finish(self, trial_id: str, end: TrialEnd) -> None:
         """Record how the trial ended."""

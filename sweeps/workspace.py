@@ -17,6 +17,12 @@ def workspace() -> Path:
     return here
 
 
+def tracking_store() -> str:
+    """MLflow's address: `$MLFLOW_TRACKING_URI`, else a database in the workspace."""
+    named = os.environ.get("MLFLOW_TRACKING_URI")
+    return named or f"sqlite:///{workspace() / 'mlflow.db'}"
+
+
 def default_storage() -> Path:
     """`$GRPO_SWEEPS_STORAGE`, else `sweep_results` in the workspace."""
     named = os.environ.get(STORAGE_VARIABLE)

@@ -1,5 +1,8 @@
+import pickle
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -7,10 +10,13 @@ from ray.tune.experiment import Trial
 
 from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
+from sweeps.control import StopRequest, request_stop
 from sweeps.findings import Diagnosis
 from sweeps.orchestrate import (
     RecordCallback,
+    RequestedStop,
     Resources,
+    Watchdog,
     conclude_trial,
     require_room,
 )
@@ -169,3 +175,70 @@ def test_a_trial_that_was_stopped_says_when_and_keeps_the_diagnosis_that_stopped
     assert (end.status, end.final) == ("finished", 0.25)
     assert end.diagnosis.symptom == "zero_signal"
     assert end.diagnosis.message == f"no contrast (stopped after 10 of {planned} steps)"
+
+
+# --- a trial that hangs --------------------------------------------------------------------------
+
+
+class Actor:
+    """Stands for a Ray actor."""
+
+
+def hanging(status: str) -> Trial:
+    trial = cast("Any", TuneTrial({"spec": {"trial": SPEC.id}}, None))
+    trial.status = status
+    trial.temporary_state = SimpleNamespace(ray_actor=Actor())
+    return cast("Trial", trial)
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    actors: list[object] = []
+    monkeypatch.setattr("sweeps.orchestrate.ray.kill", actors.append)
+    return actors
+
+
+def test_a_trial_that_reports_nothing_is_killed_once_per_limit(killed: list[object]) -> None:
+    watchdog, trial = Watchdog(0.05), hanging(Trial.RUNNING)
+    watchdog.on_trial_start(0, [trial], trial)
+    watchdog.on_step_begin(0, [trial])
+    assert killed == []
+    time.sleep(0.06)
+    watchdog.on_step_begin(0, [trial])
+    watchdog.on_step_begin(0, [trial])
+    assert len(killed) == 1
+    assert watchdog.why(SPEC.id) == "it reported nothing for 0.05 s, 1 times: it hangs"
+
+
+def test_a_trial_that_reports_or_does_not_run_is_left_alone(killed: list[object]) -> None:
+    watchdog, trial, waiting = Watchdog(0.05), hanging(Trial.RUNNING), hanging(Trial.PENDING)
+    watchdog.on_trial_start(0, [trial], trial)
+    time.sleep(0.06)
+    watchdog.on_step_begin(0, [waiting])
+    watchdog.on_trial_result(0, [trial], trial, {})
+    watchdog.on_step_begin(0, [trial])
+    assert killed == []
+    assert watchdog.why(SPEC.id) is None
+
+
+@pytest.mark.usefixtures("killed")
+def test_a_trial_that_hangs_to_the_end_says_so(record: SweepRecord) -> None:
+    watchdog, stuck = Watchdog(0.01), hanging(Trial.RUNNING)
+    watchdog.on_trial_start(0, [stuck], stuck)
+    time.sleep(0.02)
+    watchdog.on_step_begin(0, [stuck])
+    RecordCallback(record, {SPEC.id: SPEC}, [], watchdog).on_trial_error(
+        0, [], trial(error=RuntimeError("actor died"))
+    )
+    end = record.end(SPEC.id)
+    assert end is not None
+    assert end.error == "it reported nothing for 0.01 s, 1 times: it hangs"
+
+
+def test_a_request_ends_the_experiment_and_is_never_pickled(tmp_path: Path) -> None:
+    stopper = RequestedStop(StopRequest(tmp_path))
+    assert not stopper.stop_all()
+    assert not stopper("trial", {})
+    request_stop(tmp_path)
+    assert stopper.stop_all()
+    assert not pickle.loads(pickle.dumps(stopper)).stop_all()  # noqa: S301 - our own bytes
