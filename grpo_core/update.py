@@ -55,7 +55,7 @@ class GradientNoise:
         if self.total is None or self.count < 2:
             return None
         mean_square = self.squares / self.count
-        square_of_mean = (self.total.norm().item() / self.count) ** 2
+        square_of_mean: float = (self.total.norm().item() / self.count) ** 2
         noise = self.count * (mean_square - square_of_mean)
         if not noise > EQUAL_GRADIENTS * mean_square:
             return None

@@ -53,7 +53,7 @@ def watch(subject: Subject) -> Subject:
 
 def _section(section: BaseModel, prefix: str) -> BaseModel:
     """A copy of a section that notes every read."""
-    values = {}
+    values: dict[str, Any] = {}
     for name in type(section).model_fields:
         value = getattr(section, name)
         inside = isinstance(value, BaseModel)
