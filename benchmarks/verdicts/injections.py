@@ -280,7 +280,7 @@ INJECTIONS = (
         "tuning",
         ("ratio_instability",),
         {
-            "rollout.max_head_offpolicyness": 16,
+            "rollout.max_head_offpolicyness": 8,
             "actor.eps_clip": 1e9,
             "actor.optimizer.lr": 1e-3,
         },
@@ -395,9 +395,10 @@ def config_of(injection: Injection, seed: int) -> TrialConfig:
     return TrialConfig.model_validate(nest(base | injection.settings))
 
 
-def run(injection: Injection, seed: int, out: Path) -> None:
+def run(name: str, seed: int, out: Path) -> None:
     """Train one trial and write its steps."""
     torch.set_num_threads(1)
+    injection = next(one for one in INJECTIONS if one.name == name)
     trainer = Trainer(config_of(injection, seed))
     if injection.fault is not None:
         injection.fault(trainer)
@@ -446,7 +447,7 @@ def main() -> None:
     }
     (arguments.out / "labels.json").write_text(json.dumps(labels, indent=1))
     todo = [
-        (one, seed, arguments.out / f"{trial_name(one, seed)}.jsonl")
+        (one.name, seed, arguments.out / f"{trial_name(one, seed)}.jsonl")
         for seed in range(1, arguments.seeds + 1)
         for one in chosen
     ]
