@@ -128,7 +128,7 @@ def assemble(
 def _dialect(collected: Collector, options: Options) -> Detected:
     if options.dialect is not None:
         return Detected(DIALECTS[options.dialect], "--format")
-    detected = detect(collected.columns)
+    detected = detect([*collected.columns, *collected.refused])
     if detected is not None:
         return detected
     if collected.computed:

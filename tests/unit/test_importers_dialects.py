@@ -247,7 +247,10 @@ def test_several_data_sets_of_an_evaluation_count_as_their_mean(tmp_path: Path) 
 def test_null_is_nan_in_verl_only(tmp_path: Path) -> None:
     verl = [{"step": s, "data": {"critic/score/mean": 0.5, "actor/pg_loss": None}} for s in (1, 2)]
     assert np.isnan(load(tmp_path, verl).trace["loss"].values).all()
-    trl = [{"step": 1, "reward": 0.5, "loss": None}, {"step": 2, "reward": 0.5, "loss": 1.0}]
+    trl: list[Row] = [
+        {"step": 1, "reward": 0.5, "loss": None},
+        {"step": 2, "reward": 0.5, "loss": 1.0},
+    ]
     run = load(tmp_path, trl)
     np.testing.assert_array_equal(run.trace["loss"].steps, [2])
 
