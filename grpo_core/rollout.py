@@ -1,10 +1,8 @@
 """Sampling a training batch: prompts, groups of answers, rewards."""
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -16,6 +14,7 @@ from grpo_core.policy.sampling import Generated
 from grpo_core.randomness import numpy_stream, torch_stream
 from grpo_core.rewards import accept_groups
 from grpo_core.tasks import Answer, Prompt, Task
+from grpo_core.tasks.functions import RewardError
 
 MOST_ROUNDS = 8
 """Rounds of dynamic sampling before a step trains on the groups it has."""
@@ -219,37 +218,16 @@ def checked_reward(task: Task, prompt: Prompt, answer: Answer, config: TaskConfi
     Raises:
         GrpoError: the reward function raised or returned no number; the message names the sample.
     """
+    sample = f"on {prompt.text!r} -> {answer.text!r}"
     try:
         reward = task.reward(prompt, answer, config)
+    except RewardError as error:
+        raise GrpoError(f"reward of task {task.name!r} {error} {sample}") from error
     except Exception as error:
-        message = (
-            f"reward of task {task.name!r} raised {error!r} on {prompt.text!r} -> {answer.text!r}"
-        )
-        raise GrpoError(message) from error
-    value = _single_number(reward)
-    if value is None:
-        raise GrpoError(
-            f"reward of task {task.name!r} must be a number, got {_shape_or_value(reward)} "
-            f"on {prompt.text!r} -> {answer.text!r}"
-        )
-    return value
-
-
-def _single_number(reward: object) -> float | None:
-    """A number as it is; also the only number in a tensor or array, as users' functions give."""
-    if isinstance(reward, bool):
-        return None
-    if isinstance(reward, int | float):
-        return float(reward)
-    if isinstance(reward, Tensor | np.ndarray | np.generic) and math.prod(reward.shape) == 1:
-        return float(reward.item())
-    return None
-
-
-def _shape_or_value(reward: object) -> str:
-    if isinstance(reward, Tensor | np.ndarray):
-        return f"shape {tuple(reward.shape)}"
-    return repr(reward)
+        raise GrpoError(f"reward of task {task.name!r} raised {error!r} {sample}") from error
+    if isinstance(reward, bool) or not isinstance(reward, int | float):
+        raise GrpoError(f"reward of task {task.name!r} must be a number, got {reward!r} {sample}")
+    return float(reward)
 
 
 def encode_prompts(

@@ -16,6 +16,7 @@ from grpo_core.errors import ConfigError, GrpoError
 from sweeps.diagnose.command import diagnose_command
 from sweeps.lint.command import lint_command
 from sweeps.plan import Plan, plan
+from sweeps.probe.command import probe_command
 from sweeps.replay.command import replay_command
 from sweeps.replay.spared import count_spared, ground_trials
 from sweeps.shelf.command import (
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command("diagnose")(diagnose_command)
 app.command("lint")(lint_command)
 app.command("replay")(replay_command)
+app.command("probe")(probe_command)
 app.command("list")(list_command)
 app.command("status")(status_command)
 app.command("cancel")(cancel_command)

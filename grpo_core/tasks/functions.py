@@ -1,10 +1,11 @@
 """A user's own reward function: the only code that a configuration can name."""
 
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any
 
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, GrpoError
 
 RewardFunction = Callable[..., Any]
 """AReaL's signature: (prompt, completions, prompt_ids, completion_ids, **entry) -> number."""
@@ -41,3 +42,24 @@ def load_function(path: str, *, allow_code: bool = True) -> RewardFunction:
         what = "nothing of that name" if function is None else repr(function)
         raise ConfigError([f"task.reward_fn={path}: wanted a function, {module_name} has {what}"])
     return function  # type: ignore[no-any-return]
+
+
+class RewardError(GrpoError):
+    """A reward function gave something that is no reward."""
+
+
+def as_number(reward: object) -> float:
+    """What a user's function returned: a number, or a tensor or array with one number in it.
+
+    Raises:
+        RewardError: it is anything else.
+    """
+    # Arrays and tensors alike; this module knows neither library.
+    shape, item = getattr(reward, "shape", None), getattr(reward, "item", None)
+    if shape is not None and item is not None:
+        if math.prod(shape) != 1:
+            raise RewardError(f"must be a number, got shape {tuple(shape)}")
+        return float(item())
+    if isinstance(reward, bool) or not isinstance(reward, int | float):
+        raise RewardError(f"must be a number, got {reward!r}")
+    return float(reward)

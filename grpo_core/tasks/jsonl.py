@@ -144,7 +144,7 @@ def _check_target(target: str) -> None:
 
 def _read_target(target: str) -> list[Any]:
     """The right answer, which may be written in LaTeX without its dollar signs."""
-    return read_mathematics(target) or read_mathematics(f"${target}$")
+    return read_mathematics(f"${target}$" if "\\" in target and "$" not in target else target)
 
 
 _PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")

@@ -17,7 +17,7 @@ import numpy as np
 from grpo_core.config import TaskConfig
 from grpo_core.errors import ConfigError, GrpoError
 from grpo_core.tasks.base import Answer, Message, Prompt
-from grpo_core.tasks.functions import RewardFunction
+from grpo_core.tasks.functions import RewardFunction, as_number
 
 HELD_OUT_SHARE = 0.2
 """Of all questions, the share that is never trained on."""
@@ -162,8 +162,7 @@ class QuestionTask:
         """The user's function, or between `reward_wrong` and `reward_right` by the verifier."""
         if self._reward is not None:
             completion = (answer.text, list(answer.prompt_ids), list(answer.ids))
-            returned: float = self._reward(prompt.text, *completion, **prompt.entry)
-            return returned
+            return as_number(self._reward(prompt.text, *completion, **prompt.entry))
         if config.verifier == "weak":
             merit = float(prompt.target in answer.text)
         else:
