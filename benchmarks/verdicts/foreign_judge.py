@@ -19,6 +19,9 @@ from sweeps.importers import load_run
 from sweeps.trace import Trace
 from sweeps.verdict import diagnose
 
+WELL = "healthy"
+"""What those say who know no states: right where every healthy state is."""
+WELL_WORDS = (*HEALTHY, WELL)
 CHECKS = 20
 """Looks at a growing log: every 5 %."""
 
@@ -78,10 +81,12 @@ class Verdict:
     def _fits(self, case: Case, dialect: str, words: tuple[str, ...]) -> bool:
         label = case.meant
         if label.healthy:
-            return not self.alarm and any(word in HEALTHY for word in self.means)
+            return not self.alarm and any(word in WELL_WORDS for word in self.means)
         accepted = {*label.accepted, *label.rival_only}
         if not case.visible(dialect):
             accepted |= set(label.otherwise)
+        if accepted.issuperset(HEALTHY):
+            accepted.add(WELL)
         return any(word in accepted for word in words)
 
 
@@ -148,7 +153,7 @@ def naive(trace: Trace) -> Verdict:
     """The textbook's verdict."""
     word = naive_verdict(trace)
     sick = word != "healthy"
-    return Verdict(word, (word,) if sick else HEALTHY, alarm=sick, critical=word in CRITICAL)
+    return Verdict(word, (word,) if sick else (WELL,), alarm=sick, critical=word in CRITICAL)
 
 
 def rival_verdict(rival: str, told: dict[str, Any]) -> Verdict:
@@ -156,8 +161,8 @@ def rival_verdict(rival: str, told: dict[str, Any]) -> Verdict:
     table = RIVAL_SYMPTOMS[rival]
     named = told["named"]
     if not named:
-        return Verdict("healthy", HEALTHY, alarm=False)
-    means = table[named[0]] if told["alarm"] else (*table[named[0]], *HEALTHY)
+        return Verdict(WELL, (WELL,), alarm=False)
+    means = table[named[0]] if told["alarm"] else (*table[named[0]], WELL)
     others = tuple(symptom for name in named for symptom in table[name])
     word = named[0] if told["alarm"] else f"{named[0]} (info)"
     return Verdict(word, means, told["alarm"], told["critical"], others)

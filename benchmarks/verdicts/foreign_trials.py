@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from foreign_judge import Verdict, judge_log, our_verdict, rival_verdict
+from foreign_judge import WELL_WORDS, Verdict, judge_log, our_verdict, rival_verdict
 from foreign_keys import TRL
-from foreign_labels import HEALTHY
 from foreign_tables import share, table
 
 from grpo_core.metrics import StepMetrics
@@ -101,7 +100,7 @@ def score_trials(
 
 def _right(trial: Trial, verdict: Verdict) -> bool:
     if trial.healthy:
-        return not verdict.alarm and any(word in HEALTHY for word in verdict.means)
+        return not verdict.alarm and any(word in WELL_WORDS for word in verdict.means)
     return verdict.alarm and any(word in trial.expected for word in verdict.means)
 
 
