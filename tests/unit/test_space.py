@@ -334,7 +334,7 @@ AXIS = "space: {actor.kl_ctl: [0.0]}\n"
             AXIS + "xyzzy: 3",
             "xyzzy: no such key in a search space; wanted one of name, question, policy, task, "
             "base, set, space, exclude, design, seeds, budget, budget.steps, budget.trials, "
-            "budget.hours, implied",
+            "budget.hours, stop, implied",
             id="key-like-nothing",
         ),
         pytest.param(
