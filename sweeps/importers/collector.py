@@ -14,6 +14,7 @@ from sweeps.importers.groups import (
     GROUP_KEYS,
     LIST_KEYS,
     REWARD_KEYS,
+    STEP_ONLY_KEYS,
     Batch,
     groups_in,
     signals_of_batch,
@@ -230,7 +231,8 @@ class Collector:
         """Add one sample of a log with a line per sample; False where `metrics` is no sample."""
         group = next((metrics[key] for key in GROUP_KEYS if key in metrics), None)
         reward = next((metrics[key] for key in REWARD_KEYS if key in metrics), None)
-        if group is None or not isinstance(reward, int | float):
+        of_a_step = any(key in metrics for key in STEP_ONLY_KEYS)
+        if group is None or of_a_step or not isinstance(reward, int | float):
             return False
         step = self._step(metrics, line)
         if self._batch is None or self._batch.step != step:

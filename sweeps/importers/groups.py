@@ -13,6 +13,8 @@ GROUP_KEYS = ("uid", "group", "group_id", "prompt_id", "prompt_uid", "prompt", "
 """What samples of one prompt share there; verl's dump of rollouts has `input`."""
 CHECK_KEYS = ("acc", "correct", "is_correct", "accuracy")
 """Whether a sample passed a strict check."""
+STEP_ONLY_KEYS = ("loss", "entropy", "grad_norm", "learning_rate")
+"""What a step has and a sample has not."""
 LIST_KEYS = (
     "rewards",
     "group_rewards",

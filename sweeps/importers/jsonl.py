@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sweeps.importers.collector import Collector, Record
-from sweeps.importers.errors import LogError
+from sweeps.importers.errors import LogError, NoLogError
 from sweeps.importers.lines import Line, TextFile
 
 FEW_BROKEN = 0.01
@@ -98,12 +98,12 @@ class JsonDocument:
         """Add all records, one after another.
 
         Raises:
-            LogError: it is no JSON, or holds no list of records.
+            NoLogError: it holds no list of records.
         """
         buffer = _Buffer(self.text)
         before = buffer.skip_to_list()
         if before is None:
-            raise LogError(
+            raise NoLogError(
                 f"{self.path}: wanted JSON lines, a list of records, or a log_history with one"
             )
         for number, values in enumerate(self._objects(buffer), start=1):
@@ -120,11 +120,19 @@ class JsonDocument:
         return cut + encoding_notes(self.text)
 
     def _objects(self, buffer: "_Buffer") -> Iterator[dict[str, object]]:
+        """The records of the list.
+
+        Raises:
+            NoLogError: its first entry is no record.
+            LogError: a later one is none.
+        """  # noqa: DOC502 - whichever `problem` is
+        problem: type[LogError] = NoLogError
         while True:
             try:
                 values = buffer.next_object()
             except ValueError as error:
-                raise LogError(f"{self.path}:{self.text.number}: is not JSON: {error}") from error
+                raise problem(f"{self.path}:{self.text.number}: is not JSON: {error}") from error
+            problem = LogError
             if values is None:
                 self._cut = buffer.cut
                 return

@@ -61,7 +61,8 @@ class MlflowRun:
             run = client.get_run(self.target.removeprefix(RUN))
             self.name = run.info.run_name or self.target
             self.ended = run.info.status == "FINISHED"
-            collector.add(Record({"params": dict(run.data.params)}, 0))
+            settings = {key: _setting(text) for key, text in run.data.params.items()}
+            collector.add(Record({"params": settings}, 0))
             for place, record in enumerate(_rows(client, run.info.run_id, run.data.metrics)):
                 collector.add(Record(record, place + 1))
         except MlflowException as error:
@@ -70,6 +71,19 @@ class MlflowRun:
     def notes(self) -> list[str]:
         """Nothing is odd about a store."""
         return []
+
+
+def _setting(text: str) -> object:
+    """A parameter's value: MLflow keeps text, of Python's or YAML's words."""
+    words: dict[str, object] = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _rows(

@@ -278,6 +278,7 @@ def test_runs_of_mlflow_are_read(
     loaded = load_run(f"runs:/{run.info.run_id}")
     assert equal(loaded.trace, lines)
     assert loaded.ended
+    assert loaded.trace.settings["gconfig.n_samples"] == 8
     assert [target.path for target in find_logs(["experiments:/grpo"])] == [
         f"runs:/{run.info.run_id}"
     ]
@@ -341,6 +342,13 @@ def test_lists_of_rewards_in_a_step_give_its_silent_groups(tmp_path: Path) -> No
     run = load_run(str(write_lines(tmp_path / "run.jsonl", rows)))
     assert run.trace["raw.silent"].values.tolist() == [1.0, 0.0]
     assert run.found["raw.silent"] == "from the rewards in rewards"
+    assert run.trace["loss"].values.tolist() == [0.1, 0.1]
+
+
+def test_a_step_that_quotes_a_prompt_is_no_sample(tmp_path: Path) -> None:
+    rows = [{"step": s, "loss": 0.1, "reward": 0.5, "prompt": "1 + 1 ="} for s in (1, 2)]
+    run = load_run(str(write_lines(tmp_path / "run.jsonl", rows)))
+    assert run.dialect == "trl"
     assert run.trace["loss"].values.tolist() == [0.1, 0.1]
 
 
@@ -414,6 +422,13 @@ def test_a_file_that_holds_something_else_is_no_log(
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(NoLogError, match=expected):
+        load_run(str(path))
+
+
+def test_a_list_of_something_else_is_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.json"
+    path.write_text('[\n"reward",\n"loss"\n]\n')
+    with pytest.raises(NoLogError, match="wanted a record, got 'reward'"):
         load_run(str(path))
 
 

@@ -78,7 +78,7 @@ VERL = Dialect(
             "verl logs no share of silent groups; a dump of the samples (trainer.rollout_data_dir) "
             "gives it."
         ),
-        "Its file logger writes NaN as null; null is read as NaN.",
+        "Its file logger (orjson) writes NaN and infinity as null; null is read as NaN.",
         "Several data sets of a validation count as their mean.",
     ),
 )
