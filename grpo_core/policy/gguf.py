@@ -35,8 +35,11 @@ def converted(file: Path, notify: Callable[[str], None] = lambda _: None) -> Pat
             partial = folder.with_name(f".{folder.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
-            _convert(file, partial)
-            partial.replace(folder)
+            try:
+                _convert(file, partial)
+                partial.replace(folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 

@@ -35,8 +35,16 @@ def load_hf(config: TrialConfig, notify: Callable[[str], None]) -> HfPolicy:
         raise ConfigError(["policy=hf: names no model; set actor.path, or policy to hf:MODEL"])
     files = find_model(name)
     folder = files.folder if files.gguf is None else converted(files.folder / files.gguf, notify)
+    if config.actor.dtype == "bfloat16" and not computes_bfloat16():
+        notify("actor.dtype=bfloat16 is emulated where this CPU computes, up to 100 times slower")
     text, model = load_folder(folder, name)
     return build_policy(model, text, config.actor, config.seed)
+
+
+def computes_bfloat16() -> bool:
+    """A GPU will compute, or this CPU has instructions for bfloat16."""
+    native: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001 - nothing public
+    return torch.cuda.is_available() or native
 
 
 def load_folder(folder: Path, name: str) -> tuple[Text, nn.Module]:

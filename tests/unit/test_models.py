@@ -19,7 +19,9 @@ from grpo_core.errors import ConfigError
 from grpo_core.memory import CHUNK_LOGITS, ROWS_AT_ONCE, adapter_weights, estimate_memory
 from grpo_core.models import ModelShape, find_model, measure_shape
 from grpo_core.policy import hf_sampling, logprobs
+from grpo_core.policy.gguf import converted
 from grpo_core.policy.hf_load import build_policy, load_folder
+from grpo_core.policy.warm_start import CACHE_VARIABLE
 from grpo_core.rules import MODEL_RULES, check_rules
 from tests.language_models import write_model
 
@@ -105,6 +107,18 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"PK half a file")
     with pytest.raises(ConfigError, match="does not begin with GGUF"):
         find_model(str(tmp_path / "x.gguf"))
+
+
+def test_a_damaged_gguf_is_refused_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    file = tmp_path / "x.gguf"
+    file.write_bytes(b"GGUF" + bytes(64))
+    with pytest.raises(ConfigError, match=r"x.gguf cannot be loaded"):
+        converted(file)
+    left = [path.suffix for path in (tmp_path / "cache" / "models").iterdir()]
+    assert left == [".lock"]
 
 
 def test_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

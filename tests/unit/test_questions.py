@@ -32,7 +32,7 @@ class Sums:
 
     def entry(self, index: int) -> Entry:
         a, b = divmod(index // 2, 10)
-        raw = {"question": f"{a} + {b}", "answer": str(a + b), "a": a}
+        raw: dict[str, Any] = {"question": f"{a} + {b}", "answer": str(a + b), "a": a}
         return Entry(raw["question"], raw["answer"], {k: str(v) for k, v in raw.items()}, raw)
 
     def score(self, text: str, entry: Mapping[str, Any]) -> float | None:
