@@ -16,6 +16,7 @@ cut by a crash is dropped when the file is next opened; the trial then delivers 
 """
 
 import contextlib
+import itertools
 import json
 import os
 import threading
@@ -33,6 +34,10 @@ from sweeps.plan import TrialSpec
 
 IMPLIED = "implied: "
 """Begins the message of a diagnosis that is another trial's."""
+
+
+class StorageError(GrpoError):
+    """A sweep's folder takes nothing more: the disk is full, or gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ class SweepRecord:
         (self.folder / "trials").mkdir(parents=True, exist_ok=True)
         fields = {name: getattr(header, name) for name in header.__slots__}
         trials = [trial.to_json() for trial in header.trials]
-        _write_in_one_piece(self.folder / "sweep.json", fields | {"trials": trials})
+        write_in_one_piece(self.folder / "sweep.json", fields | {"trials": trials})
 
     def rollouts(self, trial_id: str) -> Path:
         """Where a trial keeps its recorded batches, if it is asked to."""
@@ -199,7 +204,8 @@ class SweepRecord:
 
         Raises:
             ValueError: a step is missing between the recorded and the new ones.
-        """
+            StorageError: they cannot be written; the ones before them stay as they are.
+        """  # noqa: DOC502 - raised by what it calls
         with self._lock:
             next_step = self._recover(trial_id)
             fresh = [step for step in steps if step.step >= next_step]
@@ -208,17 +214,21 @@ class SweepRecord:
                     raise ValueError(f"trial {trial_id}: expected step {expected}, got {step.step}")
             if fresh:
                 text = "".join(json.dumps(step.to_json()) + "\n" for step in fresh)
-                _append(self._steps_path(trial_id), text)
+                # Should writing fail in the middle of a line, the next call cuts that line.
+                del self._next_step[trial_id]
+                with _writing(self._steps_path(trial_id)):
+                    _append(self._steps_path(trial_id), text)
                 self._next_step[trial_id] = fresh[-1].step + 1
             return len(fresh)
 
-    def steps(self, trial_id: str) -> list[StepMetrics]:
-        """Every complete recorded step, in order."""
+    def steps(self, trial_id: str, start: int = 0) -> list[StepMetrics]:
+        """Every complete recorded step from `start` on, in order; lines before it are skipped."""
         path = self._steps_path(trial_id)
         if not path.exists():
             return []
-        complete = path.read_text().rpartition("\n")[0]
-        return [StepMetrics.from_json(json.loads(line)) for line in complete.splitlines()]
+        with path.open() as file:
+            lines = [line for line in itertools.islice(file, start, None) if line.endswith("\n")]
+        return [StepMetrics.from_json(json.loads(line)) for line in lines]
 
     def count_steps(self, trial_id: str) -> int:
         """Number of complete recorded steps."""
@@ -226,8 +236,12 @@ class SweepRecord:
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def finish(self, trial_id: str, end: TrialEnd) -> None:
-        """Record how the trial ended."""
-        _write_in_one_piece(self.folder / "trials" / f"{trial_id}.json", end.to_json())
+        """Record how the trial ended.
+
+        Raises:
+            StorageError: it cannot be written; the trial counts as not ended.
+        """  # noqa: DOC502 - raised by what it calls
+        write_in_one_piece(self.folder / "trials" / f"{trial_id}.json", end.to_json())
 
     def end(self, trial_id: str) -> TrialEnd | None:
         """How the trial ended; None while it has not."""
@@ -249,6 +263,22 @@ class SweepRecord:
         return self._next_step[trial_id]
 
 
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say which file a full disk, a quota or a lost mount kept from being written.
+
+    Raises:
+        StorageError: in place of the system's own.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written: {error.strerror}. What was recorded before is whole; "
+            "make room, then run the same command again"
+        ) from error
+
+
 def _append(path: Path, text: str) -> None:
     with path.open("a") as file:
         file.write(text)
@@ -256,7 +286,17 @@ def _append(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _write_in_one_piece(path: Path, record: dict[str, Any]) -> None:
+def write_in_one_piece(path: Path, record: dict[str, Any]) -> None:
+    """Replace a file of the sweep's folder; readers see the old or the new one.
+
+    Raises:
+        StorageError: it cannot be written; the old one stays.
+    """  # noqa: DOC502 - raised by what it calls
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(record, indent=1))
-    partial.replace(path)
+    partial.unlink(missing_ok=True)
+    try:
+        with _writing(path):
+            _append(partial, json.dumps(record, indent=1))
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

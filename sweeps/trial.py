@@ -7,6 +7,8 @@ drops the ones it has. Ray's own checkpoints are not needed and nothing is ever 
 """
 
 import json
+import logging
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 from ray import tune
+from safetensors import SafetensorError
 from typing_extensions import override
 
 from grpo_core.config import TrialConfig
@@ -28,6 +31,8 @@ from sweeps.alarm import CHECK_EVERY, Alarm, Stop
 from sweeps.findings import Diagnosis
 from sweeps.replay.files import record_rollout
 from sweeps.trace import EMBEDDED_POLICIES, trace_of
+
+_log = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 1.5
 """A trial reports after at least this long: often enough to watch, rare enough for the driver."""
@@ -161,27 +166,39 @@ class TrialRun:
         return self._alarm.check(trace_of(self._steps[:count], solvable=solvable))
 
     def _save(self) -> None:
-        """Replace the checkpoint; a kill at any moment leaves the old or the new one."""
-        partial, old = self._beside("partial"), self._beside("old")
+        """Replace the checkpoint; a kill at any moment leaves the old or the new one.
+
+        A trial whose disk is full goes on without: the record has its steps, and only a kill would
+        cost the time since the last checkpoint.
+        """
+        partial = self._beside(f"partial-{os.getpid()}")
+        try:
+            self._write(partial)
+        except (OSError, SafetensorError) as error:
+            _log.warning("no checkpoint in %s: %s", self._checkpoint, error)
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _write(self, partial: Path) -> None:
         partial.mkdir(parents=True)
         self._trainer.save(partial)
         facts = {"steps": [step.to_json() for step in self._steps], "seconds": self._seconds}
         (partial / "steps.json").write_text(json.dumps(facts))
+        old = self._beside("old")
         if self._checkpoint.exists():
             self._checkpoint.replace(old)
         partial.replace(self._checkpoint)
         shutil.rmtree(old, ignore_errors=True)
 
     def _beside(self, part: str) -> Path:
-        """Where a checkpoint is on its way in (`partial`) or out (`old`)."""
+        """Where a checkpoint is on its way in (`partial-PID`) or out (`old`)."""
         return self._checkpoint.with_name(f".{self._checkpoint.name}.{part}")
 
     def _recover(self) -> None:
         """Clear up what a kill in the middle of `_save` has left."""
-        partial, old = self._beside("partial"), self._beside("old")
+        old = self._beside("old")
         if old.exists() and not self._checkpoint.exists():
             old.replace(self._checkpoint)
-        for leftover in (partial, old):
+        for leftover in (*self._checkpoint.parent.glob(f"{self._beside('partial').name}*"), old):
             shutil.rmtree(leftover, ignore_errors=True)
 
     def _load(self) -> None:
@@ -191,12 +208,25 @@ class TrialRun:
             facts = json.loads((self._checkpoint / "steps.json").read_text())
             self._steps = [StepMetrics.from_json(step) for step in facts["steps"]]
             self._seconds = facts["seconds"]
+            self._require_agreement()
         except (CheckpointError, ValueError, KeyError, TypeError, OSError):
             shutil.rmtree(self._checkpoint)
             config, device = self._trainer.config, self._trainer.device
             self._trainer = Trainer(config, device=device, notify=self._notify)
             self._observe()
             self._steps, self._seconds = [], 0.0
+
+    def _require_agreement(self) -> None:
+        """Make sure that the checkpoint's parts were written together.
+
+        Raises:
+            CheckpointError: they were not.
+        """
+        if len(self._steps) != self._trainer.steps_done:
+            raise CheckpointError(
+                f"{self._checkpoint} has {len(self._steps)} steps of a policy that made "
+                f"{self._trainer.steps_done}"
+            )
 
     def _observe(self) -> None:
         if self._rollouts is not None:

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from grpo_core.metrics import StepMetrics
 from sweeps.plan import TrialSpec
-from sweeps.record import SweepHeader, SweepRecord
+from sweeps.record import SweepHeader, SweepRecord, write_in_one_piece
 from sweeps.tracking.base import MIRRORED, RunSheet, TrackedRun, Tracker
 from sweeps.tracking.translate import (
     SweepSummary,
@@ -132,7 +133,7 @@ class Mirror:
     def finish(self, markdown_table: str, recommended: str | None) -> None:
         """Record the summary and have it shipped with the files of the report folder."""
         summary = SweepSummary(markdown_table, recommended, time.time())
-        _write_json(_summary_path(self._record), asdict(summary))
+        write_in_one_piece(_summary_path(self._record), asdict(summary))
         self.wake()
 
     def close(self, timeout: float) -> MirrorStatus:
@@ -191,6 +192,8 @@ class Delivery:
         self._experiment: str | None = None
         self._runs: dict[str, TrackedRun] | None = None
         self._next_step: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
+        self._nonfinite: dict[str, tuple[int, str] | None] = {}
         self._shipped_as: dict[str, Stamp] = {}
         self._attempts: dict[str, int] = {}
         self._shipped = 0
@@ -225,7 +228,7 @@ class Delivery:
             self._runs = dict(opened.runs)
             place = Place(self._tracker.uri, opened.experiment)
             if mirrored_at(self._record) != place:
-                _write_json(_place_path(self._record), asdict(place))
+                write_in_one_piece(_place_path(self._record), asdict(place))
         return self._runs
 
     def _known_header(self) -> SweepHeader:
@@ -265,11 +268,10 @@ class Delivery:
         run = runs.get(trial.id)
         if run is not None and run.mirrored == digest and trial.id not in self._shipped_as:
             return
-        steps = self._record.steps(trial.id)
         started = time.time() if end is None else end.started
         run = self._run_of(trial_sheet(self._known_header(), trial, started), runs)
-        nonfinite = first_nonfinite(steps)
-        fresh = steps[self._next_step[trial.id] :]
+        fresh = self._fresh_steps(trial.id)
+        nonfinite = self._nonfinite[trial.id]
         for batch in batches(fresh, None if nonfinite is None else nonfinite[0]):
             self._tracker.log_points(run, batch)
             reached = batch[-1].step + 1
@@ -279,6 +281,16 @@ class Delivery:
             figures = self._illustrate(self._record, trial)
             self._tracker.end_run(run, replace(trial_end(end, nonfinite), folder=figures))
             runs[trial.id] = replace(run, mirrored=digest or "")
+
+    def _fresh_steps(self, trial_id: str) -> list[StepMetrics]:
+        """Steps that are not delivered; of those before, only unseen ones are read."""
+        delivered, seen = self._next_step[trial_id], self._seen.get(trial_id, 0)
+        steps = self._record.steps(trial_id, min(delivered, seen))
+        if self._nonfinite.get(trial_id) is None:
+            self._nonfinite[trial_id] = first_nonfinite(steps)
+        if steps:
+            self._seen[trial_id] = steps[-1].step + 1
+        return [step for step in steps if step.step >= delivered]
 
     def _ship_summary(self, runs: dict[str, TrackedRun]) -> None:
         content = _read_json(_summary_path(self._record))
@@ -325,9 +337,3 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=1))
-    partial.replace(path)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from grpo_core.errors import ConfigError, GrpoError
-from sweeps.record import SweepRecord, TrialEnd
+from sweeps.record import StorageError, SweepRecord, TrialEnd
 from sweeps.storage import find_sweep, open_sweep, package_version
+from tests.full_disk import files_up_to
 from tests.sweep_records import make_end, make_record, make_step, make_trial
 from tests.sweeps_made import begun, implied_end, planned
 
@@ -17,6 +18,10 @@ TRIAL = make_trial(0.1)
 @pytest.fixture
 def record(tmp_path: Path) -> SweepRecord:
     return make_record(tmp_path, TRIAL)
+
+
+def steps_path(record: SweepRecord) -> Path:
+    return record.folder / "trials" / f"{TRIAL.id}.jsonl"
 
 
 def steps_of(record: SweepRecord) -> list[int]:
@@ -72,6 +77,45 @@ def test_a_file_that_a_crash_left_with_half_a_first_line_starts_over(record: Swe
     assert steps_of(record) == []
     assert record.append_steps(TRIAL.id, [make_step(0)]) == 1
     assert steps_of(record) == [0]
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_steps_can_be_read_from_one_on(record: SweepRecord, start: int) -> None:
+    record.append_steps(TRIAL.id, [make_step(step) for step in range(3)])
+    steps_path(record).write_text(steps_path(record).read_text() + '{"step": 3')
+    assert [step.step for step in record.steps(TRIAL.id, start)] == list(range(start, 3))
+
+
+@pytest.mark.parametrize(
+    ("lines", "more"),
+    [
+        pytest.param(0, 0, id="no-room"),
+        pytest.param(0, 100, id="part-of-a-line"),
+        pytest.param(1, 0, id="one-line"),
+        pytest.param(1, 100, id="a-line-and-a-part"),
+    ],
+)
+def test_a_full_disk_is_named_and_costs_nothing_that_was_recorded(
+    record: SweepRecord, lines: int, more: int
+) -> None:
+    record.append_steps(TRIAL.id, [make_step(0)])
+    fresh = [make_step(1), make_step(2)]
+    sizes = [len(json.dumps(step.to_json())) + 1 for step in (make_step(0), *fresh)]
+    with files_up_to(sum(sizes[: 1 + lines]) + more):
+        with pytest.raises(StorageError, match="jsonl cannot be written: File too large"):
+            record.append_steps(TRIAL.id, fresh)
+        # What came through whole may be read; a cut line may not.
+        assert steps_of(SweepRecord(record.folder)) == list(range(1 + lines))
+    assert record.append_steps(TRIAL.id, fresh) == 2 - lines
+    assert steps_of(record) == [0, 1, 2]
+
+
+def test_an_end_that_a_full_disk_refuses_is_no_end_and_leaves_nothing(record: SweepRecord) -> None:
+    before = sorted(path.name for path in (record.folder / "trials").iterdir())
+    with files_up_to(40), pytest.raises(StorageError, match="make room, then run the same command"):
+        record.finish(TRIAL.id, make_end())
+    assert record.end(TRIAL.id) is None
+    assert sorted(path.name for path in (record.folder / "trials").iterdir()) == before
 
 
 def test_a_trial_without_steps_has_none(record: SweepRecord) -> None:

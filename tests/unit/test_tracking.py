@@ -211,6 +211,19 @@ def test_nan_is_named_and_never_sent_as_a_number(tmp_path: Path) -> None:
     assert [step for step, _ in run.series("train/entropy")] == [0, 1, 2]
 
 
+def test_a_step_that_was_not_finite_is_remembered_when_later_ones_are_shipped(
+    tmp_path: Path,
+) -> None:
+    record, tracker = make_record(tmp_path, LOW), MemoryTracker()
+    delivery = Delivery(record, tracker)
+    record.append_steps(LOW.id, [make_step(0), make_step(1, nonfinite="loss")])
+    delivery.ship()
+    record.append_steps(LOW.id, [make_step(2)])
+    record.finish(LOW.id, make_end())
+    delivery.ship()
+    assert tracker.runs[LOW.id].tags["first_nonfinite"] == "loss at step 1"
+
+
 def test_a_step_whose_position_is_nan_is_not_sent_again(tmp_path: Path) -> None:
     record = make_record(tmp_path, LOW)
     record.append_steps(LOW.id, [make_step(0), make_step(1, reward=math.nan)])
@@ -303,7 +316,7 @@ def test_a_refused_trial_delays_no_other(tmp_path: Path) -> None:
     mirror = Mirror(record, tracker, QUICK)
     mirror.start()
     mirror.finish("| table |", None)
-    status = mirror.close(timeout=0.5)
+    status = mirror.close(timeout=2.0)
     assert status.pending == 1
     assert status.error is not None
     assert LOW.id in status.error

@@ -12,6 +12,7 @@ from sweeps.plan import TrialSpec
 from sweeps.trace import trace_of
 from sweeps.trial import Chunk, TrialRun
 from sweeps.verdict import diagnose
+from tests.full_disk import files_up_to
 from tests.sweep_records import make_step
 from tests.trials import FAILURE, registered_for_tests, small_config
 
@@ -94,7 +95,7 @@ def test_a_resumed_trial_reports_everything_anew_and_goes_on_identically(
 def test_a_kill_in_the_middle_of_saving_costs_no_more_than_the_chunk(
     checkpoint: Path, whole: list[dict[str, Any]], leave: str
 ) -> None:
-    beside = checkpoint.with_name(".trial.partial" if leave == "partial" else ".trial.old")
+    beside = checkpoint.with_name(".trial.partial-1" if leave == "partial" else ".trial.old")
     if leave == "swap":
         checkpoint.rename(beside)
     else:
@@ -126,6 +127,28 @@ def test_a_damaged_checkpoint_costs_its_steps_and_not_the_trial(
     else:
         (checkpoint / name).write_bytes(content)
     assert finish(TrialRun(small_config(), checkpoint)) == whole
+
+
+def test_a_checkpoint_whose_parts_are_of_two_saves_is_not_taken_up(
+    checkpoint: Path, whole: list[dict[str, Any]]
+) -> None:
+    facts = json.loads((checkpoint / "steps.json").read_text())
+    (checkpoint / "steps.json").write_text(json.dumps(facts | {"steps": facts["steps"][:1]}))
+    assert finish(TrialRun(small_config(), checkpoint)) == whole
+
+
+@pytest.mark.parametrize("room", [0, 20_000], ids=["none", "not-for-all-of-it"])
+def test_a_trial_without_room_for_a_checkpoint_goes_on_and_the_old_one_stays(
+    checkpoint: Path, whole: list[dict[str, Any]], room: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = TrialRun(small_config(), checkpoint)
+    before = (checkpoint / "steps.json").read_text()
+    with files_up_to(room):
+        chunk = run.advance(seconds=60.0, most_steps=1)
+    assert "File too large" in caplog.text
+    assert [path.name for path in checkpoint.parent.iterdir()] == ["trial"]
+    assert (checkpoint / "steps.json").read_text() == before
+    assert [step.to_json() for step in chunk.steps] + finish(run) == whole
 
 
 def test_the_checkpoint_of_another_configuration_is_not_taken_up(
