@@ -11,7 +11,6 @@ there already is not run again.
 """
 
 import argparse
-import hashlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -86,10 +85,15 @@ def _verifier(pays: Callable[[Task, Prompt, Answer], float]) -> Wrap:
     return apply
 
 
-def _chance(task: Task, prompt: Prompt, answer: Answer) -> float:
-    del task
-    digest = hashlib.sha256(f"{prompt.text}|{answer.text}|{answer.ended}".encode()).digest()
-    return float(digest[0] % 2)
+def _by_chance(trainer: Trainer) -> None:
+    """Every answer is paid by a coin; the same coins in the same order for the same seed."""
+    coins = np.random.default_rng(trainer.config.seed)
+
+    def pays(task: Task, prompt: Prompt, answer: Answer) -> float:
+        del task, prompt, answer
+        return float(coins.integers(0, 2))
+
+    trainer.task = FaultyTask(trainer.task, pays=pays)
 
 
 def _nothing(task: Task, prompt: Prompt, answer: Answer) -> float:
@@ -334,7 +338,7 @@ INJECTIONS = (
         "verifier by chance",
         "tuning",
         ("noise_dominated",),
-        fault=_verifier(_chance),
+        fault=_by_chance,
         source="M20",
     ),
     Injection(

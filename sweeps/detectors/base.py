@@ -21,6 +21,8 @@ SWAMPED = 0.4
 """The advantage is swamped when its fidelity is below this share of the raw reward's."""
 FOREIGN_REWARD = 0.75
 """Below this fidelity of the raw reward itself, the reward pays for something besides the task."""
+FAITHFUL = 0.35
+"""Fidelity of the raw reward below which it is mostly something else from the first step on."""
 EARLY, LATE = 0.15, 0.25
 """Shares of a run that stand for its beginning and its end."""
 
@@ -63,6 +65,8 @@ def swamped_stage(trace: Trace) -> tuple[str, float, float] | None:
     if fidelities is None:
         return None
     raw, last = fidelities["raw"], fidelities["advantage"]
+    if raw < FAITHFUL:
+        return "raw", 1.0, raw
     if last >= SWAMPED * max(0.3, raw):
         late = trace[stage_signal("raw", "fidelity")].last(0.25).values
         if float(np.mean(late)) < FOREIGN_REWARD:

@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from sweeps.curve import LearningCurve
-from sweeps.detectors.base import finite
+from sweeps.detectors.base import FAITHFUL, finite
+from sweeps.detectors.held_out import curve_of
 from sweeps.findings import Finding
 from sweeps.statistics import point_noise
 from sweeps.trace import Trace, stage_signal
@@ -25,7 +26,7 @@ class NoiseDominated:
     or_else: ClassVar[tuple[tuple[str, ...], ...]] = (("reward_mean",),)
     least_steps: int = 24
 
-    faithful: float = 0.35
+    faithful: float = FAITHFUL
     """Fidelity of the raw reward below which it is mostly something else."""
     jumps: float = 1.5
     """Spread of the reward around its trend, in smallest changes that count."""
@@ -34,13 +35,16 @@ class NoiseDominated:
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """A reward without a trend whose differences do not stand for the task."""
-        if curve.arrived or curve.rising or curve.rose or curve.fall > 0:
+        if curve.arrived or curve.rising or curve.rose:
             return None
         name = stage_signal("raw", "fidelity")
         if name in trace:
             fidelity = trace[name]
-            share = float(np.median(fidelity.values))
-            if len(trace) < self.least_steps or not share < self.faithful:
+            share = float(np.median(fidelity.first(0.5).values))
+            paid = curve_of(trace, "reward_mean", "reward")
+            if paid is not None and (paid.rose or paid.fall > 0):
+                return None
+            if len(trace) < self.least_steps or not abs(share) < self.faithful:
                 return None
             message = (
                 f"within a group only {share:.0%} of the raw reward's differences stand for the "
@@ -49,7 +53,7 @@ class NoiseDominated:
             )
             onset = int(fidelity.steps[0])
             return Finding(self.symptom, onset, message, {"fidelity": share}, 0.8, stage="raw")
-        return self._jumps(curve)
+        return None if curve.fall > 0 else self._jumps(curve)
 
     def _jumps(self, curve: LearningCurve) -> Finding | None:
         spread = point_noise(curve.series.values).spread

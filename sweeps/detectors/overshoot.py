@@ -143,7 +143,8 @@ class RatioInstability:
 
     effective: float = 0.6
     """Median effective sample size, as a share of the tokens, that is too small; read over the
-    second half of the steps until the fall, because a stale sampler needs time to fall behind."""
+    second half of the steps until the fall, because a stale sampler needs time to fall behind, and
+    around the fall itself."""
     grown: float = 3.0
     """Late value of another signal, as a multiple of its early one."""
     gap: float = 0.1
@@ -166,8 +167,10 @@ class RatioInstability:
         fall = max(
             curve.first_below(curve.top - curve.rise), int(trace.steps[self.least_steps - 1])
         )
-        window = (samples.steps <= fall) & (samples.steps >= fall // 2)
-        median = float(np.median(samples.values[window])) if window.any() else np.inf
+        around = max(5, len(trace) // 8)
+        windows = ((fall // 2, fall), (fall - around, fall + around))
+        medians = [self._median(samples, *window) for window in windows]
+        median, (first, last) = min(zip(medians, windows, strict=True))
         if not median <= self.effective:
             return None
         low = smooth(samples.values, 3) <= self.effective
@@ -175,7 +178,7 @@ class RatioInstability:
         gap = float(np.median(trace["log_ratio_abs"].values))
         message = (
             f"the importance weights leave only {median:.0%} effective samples (median of "
-            f"steps {fall // 2} to {fall}, threshold {self.effective:.0%}; mean |log ratio| "
+            f"steps {max(first, 0)} to {last}, threshold {self.effective:.0%}; mean |log ratio| "
             f"{gap:.2g} nats): sampler and trainer are too far apart, and the "
             f"{curve.measure.word} fell from {curve.top:.2f} to {curve.late.mean:.2f} "
             "(rollout.max_head_offpolicyness, actor.eps_clip, actor.optimizer.lr)"
@@ -186,6 +189,10 @@ class RatioInstability:
             curve.measure.signal: curve.end.mean,
         }
         return Finding(self.symptom, onset, message, evidence, 0.85)
+
+    def _median(self, samples: Series, first: int, last: int) -> float:
+        inside = (samples.steps >= first) & (samples.steps <= last)
+        return float(np.median(samples.values[inside])) if inside.any() else float("inf")
 
     def _growing(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """One of the other signals grew to a size that counts."""

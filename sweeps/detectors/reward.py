@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sweeps.curve import LearningCurve
-from sweeps.detectors.base import departure, swamped_stage, typical, warms_up
+from sweeps.detectors.base import FAITHFUL, departure, swamped_stage, typical, warms_up
 from sweeps.detectors.held_out import components, curve_of, golden_curve
 from sweeps.findings import Finding
 from sweeps.stages import STAGE_SETTINGS
@@ -44,9 +44,9 @@ class RewardHacking:
         fell = curve.fell_below_start or curve.fall > 0
         if swamped is None:
             return self._score_falls(trace, curve) or self._component_takes_over(trace)
-        if not fell:
-            return None
         stage, before, after = swamped
+        if not fell or (stage == "raw" and abs(after) < FAITHFUL and not self._is_paid(trace)):
+            return None
         level = curve.top - curve.rise
         onset = curve.first_below(level)
         message = (
@@ -61,6 +61,11 @@ class RewardHacking:
             curve.measure.signal: curve.end.mean,
         }
         return Finding(self.symptom, onset, message, evidence, 0.9, stage=stage)
+
+    def _is_paid(self, trace: Trace) -> bool:
+        """The policy found what the reward pays for; it can't where that is chance."""
+        paid = curve_of(trace, "reward_mean", "reward")
+        return paid is not None and (paid.rose or paid.rising)
 
     def _score_falls(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """The reward holds what it gained while the strict score loses."""

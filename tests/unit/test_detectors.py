@@ -177,7 +177,18 @@ def test_a_verifier_that_pays_for_tricks_is_found_at_the_raw_stage() -> None:
     raw = np.concatenate([np.ones(20), np.full(20, 0.3)])
     bent = {f"{stage}__fidelity": raw for stage in STAGES}
     passed = np.concatenate([rise(20), np.linspace(0.9, 0.2, 20)])
-    assert symptoms_of(make_trace(passed, bent))["reward_hacking"].stage == "raw"
+    found = symptoms_of(make_trace(passed, bent, reward_mean=rise(40)))
+    assert found["reward_hacking"].stage == "raw"
+    assert "noise_dominated" not in found
+
+
+def test_a_verifier_that_pays_by_chance_is_noise_whatever_the_policy_drifts_to() -> None:
+    for passed in (FLAT, COLLAPSED):
+        trace = make_trace(passed, from_stage("raw", "fidelity", 0.02), reward_mean=0.5)
+        found = symptoms_of(trace)
+        assert found["noise_dominated"].stage == "raw"
+        assert "reward_hacking" not in found
+        assert diagnose(trace).symptom == "noise_dominated"
 
 
 @pytest.mark.parametrize(
