@@ -141,6 +141,10 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
         float,
         typer.Option(min=1.0, help="Seconds without a report after which a trial is restarted."),
     ] = 900.0,
+    code: Annotated[
+        bool,
+        typer.Option("--code/--no-code", help="Let configurations name a function to import."),
+    ] = True,
     fail_on: Annotated[
         Literal["never", "unhealthy", "no-recommendation"],
         typer.Option(
@@ -151,7 +155,7 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
 ) -> None:
     """Run a sweep, or go on with it: live table, verdicts, recommendation."""
     started = time.monotonic()
-    planned = _plan(file, overrides)
+    planned = _plan(file, overrides, allow_code=code)
     from sweeps.tracking import MlflowTracker, check_store
 
     store = check_store(tracking_store())
@@ -254,5 +258,16 @@ def _announce(planned: Plan, folder: Path, *, implied: bool) -> None:
     print(*notes, f"{planned.counts}{spared} -> {folder}", sep="\n", file=sys.stderr)
 
 
-def _plan(file: Path, overrides: list[str] | None) -> Plan:
-    return plan(load_space(file, tuple(overrides or ())))
+def _plan(file: Path, overrides: list[str] | None, *, allow_code: bool = True) -> Plan:
+    """What the file asks for.
+
+    Raises:
+        ConfigError: it is no search space, or its trials import functions and may not.
+    """
+    planned = plan(load_space(file, tuple(overrides or ())))
+    named = {trial.config["task"]["reward_fn"] for trial in planned.trials} - {None}
+    if named and not allow_code:
+        raise ConfigError(
+            [f"task.reward_fn={name}: --no-code forbids it" for name in sorted(named)]
+        )
+    return planned
