@@ -13,7 +13,9 @@ SUFFIXES = frozenset([".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".log", ".tx
 """What logs are called."""
 STATE = "trainer_state.json"
 """The Trainer's own record, in every checkpoint."""
-NEVER = frozenset(["config.json", "labels.json", "tokenizer_config.json", "package.json"])
+NEVER = frozenset(
+    ["config.json", "labels.json", "tokenizer.json", "tokenizer_config.json", "wandb-summary.json"]
+)
 """Files of these suffixes that are no logs."""
 _SIGNS = (b"reward", b"loss", b"entropy", b"score", b"Reward")
 
