@@ -17,6 +17,8 @@ CHUNK_LOGITS = 2**24
 """Logits that exist at once: grpo_core.policy.logprobs."""
 COPIES_OF_A_CHUNK = 3
 """A chunk's logits, their float32 copy and its gradient."""
+COPIES_OF_A_DISTRIBUTION = 5
+"""Logits, log-probs, noise, their sum, and probabilities for the entropy."""
 KEPT_WIDTHS, KEPT_INNER = 12, 4
 """Vectors of the model's width, and of the feed-forward layer's, that a layer keeps of a token for
 the backward pass."""
@@ -38,6 +40,8 @@ class MemoryEstimate:
     """Adam's moments."""
     cache: int
     """Keys and values while sampling."""
+    distributions: int
+    """The next token's distribution of every row while sampling."""
     activations: int
     """What layers keep for the backward pass of one minibatch."""
     logits: int
@@ -47,7 +51,8 @@ class MemoryEstimate:
     def total(self) -> int:
         """The peak: sampling and the update never need their part at the same time."""
         kept = self.weights + self.reference + self.older + self.optimizer
-        return kept + max(self.cache, self.gradients + self.activations) + self.logits
+        update = self.gradients + self.activations + self.logits
+        return kept + max(self.cache + self.distributions, update)
 
     def render(self) -> str:
         """The total and its parts in GB, the largest part first."""
@@ -73,6 +78,7 @@ def estimate_memory(
     trained = adapter_weights(shape, actor.lora_rank) if lora else shape.parameters
     versions = config.rollout.max_head_offpolicyness
     rows = config.train_dataset.batch_size * config.gconfig.n_samples
+    asked = min(rows, ROWS_AT_ONCE)
     tokens = prompt_tokens + config.gconfig.max_new_tokens
     return MemoryEstimate(
         weights=SINGLE * trained + (size * shape.parameters if lora else 0),
@@ -80,7 +86,8 @@ def estimate_memory(
         older=SINGLE * trained * (versions + 1 if versions else 0),
         gradients=SINGLE * trained * (3 if actor.ppo_n_minibatches > 1 else 2),
         optimizer=2 * SINGLE * trained if actor.optimizer.type == "adam" else 0,
-        cache=min(rows, ROWS_AT_ONCE) * tokens * shape.layers * shape.key_values * size,
+        cache=asked * tokens * shape.layers * shape.key_values * size,
+        distributions=COPIES_OF_A_DISTRIBUTION * SINGLE * asked * shape.vocabulary,
         activations=-(-rows // actor.ppo_n_minibatches)
         * tokens
         * _kept_of_a_token(shape, checkpointing=actor.gradient_checkpointing)

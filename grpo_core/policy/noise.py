@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+BLOCK = 2**21
+"""Numbers that are hashed at once: on the way to a float each needs 8 bytes several times."""
 _LOW = 0xFFFFFFFF
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
 """Odd multipliers; the mixing is the finalizer `lowbias32` of the hash-prospector project."""
@@ -21,6 +23,11 @@ def draw_keys(rows: int, limit: int, generator: torch.Generator) -> Int[Tensor, 
 
 def gumbel(keys: Int[Tensor, "B 2"], vocabulary: int) -> Float[Tensor, "B V"]:
     """Standard Gumbel noise for every token id of every row."""
+    rows = max(BLOCK // vocabulary, 1)
+    return torch.cat([_noise(keys[i : i + rows], vocabulary) for i in range(0, len(keys), rows)])
+
+
+def _noise(keys: Int[Tensor, "B 2"], vocabulary: int) -> Float[Tensor, "B V"]:
     ids = torch.arange(vocabulary, device=keys.device) * _GOLDEN & _LOW
     bits = _mixed(_mixed(ids[None, :] ^ keys[:, :1]) ^ keys[:, 1:])
     # The middle of one of 2^32 equal cells: never 0 or 1.

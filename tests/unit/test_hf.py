@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="the [hf] extra is not installed")
 
 from grpo_core.config import ActorConfig, GenerationConfig, TrialConfig
 from grpo_core.errors import ConfigError, GrpoError
-from grpo_core.policy import load_policy, logprobs
+from grpo_core.policy import load_policy, logprobs, noise
 from grpo_core.policy.hf import HfPolicy
 from grpo_core.policy.hf_load import build_policy, load_folder
 from grpo_core.policy.noise import gumbel
@@ -42,9 +42,9 @@ def policy(folder: Path, *, seed: int = 1, **actor: Any) -> HfPolicy:  # noqa: A
 def adapted(folder: Path, **actor: Any) -> HfPolicy:  # noqa: ANN401
     """With adapters that have been trained: their second matrix is no longer 0."""
     adapted = policy(folder, use_lora=True, lora_rank=4, **actor)
-    noise = torch.Generator().manual_seed(3)
+    draws = torch.Generator().manual_seed(3)
     weights = adapted.weights()
-    adapted.load_weights({n: torch.randn(w.shape, generator=noise) for n, w in weights.items()})
+    adapted.load_weights({n: torch.randn(w.shape, generator=draws) for n, w in weights.items()})
     return adapted
 
 
@@ -212,14 +212,23 @@ def test_top_k_of_one_and_a_tiny_top_p_are_greedy(folder: Path) -> None:
 
 def test_hashed_noise_is_gumbel_noise_and_differs_everywhere() -> None:
     keys = torch.randint(0, 2**32, (50, 2), generator=torch.Generator().manual_seed(0))
-    noise = gumbel(keys, 4000).double()
-    assert len(set(noise.flatten().tolist())) > 0.99 * noise.numel()
+    drawn = gumbel(keys, 4000).double()
+    assert len(set(drawn.flatten().tolist())) > 0.99 * drawn.numel()
     # Mean is Euler's constant, variance pi^2 / 6; with 200,000 draws 5 standard errors are below.
-    assert noise.mean().item() == pytest.approx(0.57722, abs=0.015)
-    assert noise.var().item() == pytest.approx(math.pi**2 / 6, rel=0.04)
-    correlation = torch.corrcoef(noise)
+    assert drawn.mean().item() == pytest.approx(0.57722, abs=0.015)
+    assert drawn.var().item() == pytest.approx(math.pi**2 / 6, rel=0.04)
+    correlation = torch.corrcoef(drawn)
     off = correlation[~torch.eye(50, dtype=torch.bool)]
     assert off.abs().max().item() < 5 / math.sqrt(4000)
+
+
+def test_noise_does_not_depend_on_how_much_is_made_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = torch.randint(0, 2**32, (7, 2), generator=torch.Generator().manual_seed(0))
+    whole = gumbel(keys, 100)
+    monkeypatch.setattr(noise, "BLOCK", 250)
+    assert torch.equal(gumbel(keys, 100), whole)
 
 
 def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:

@@ -317,8 +317,12 @@ def test_checkpointing_keeps_one_layer_and_a_width_of_each() -> None:
 
 def test_sampling_and_update_never_need_their_part_at_once() -> None:
     estimate = estimated()
-    parts = estimate.weights + estimate.reference + estimate.optimizer + estimate.logits
-    assert estimate.total == parts + max(estimate.cache, estimate.gradients + estimate.activations)
+    # 12 rows, 50 tokens, 5 float32 copies
+    assert estimate.distributions == 12 * 50 * 5 * 4
+    kept = estimate.weights + estimate.reference + estimate.optimizer
+    sampling = estimate.cache + estimate.distributions
+    update = estimate.gradients + estimate.activations + estimate.logits
+    assert estimate.total == kept + max(sampling, update)
     assert estimate.render().startswith(f"{estimate.total / 1e9:.1f} GB (logits 0.20")
 
 
