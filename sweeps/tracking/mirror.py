@@ -188,7 +188,7 @@ class Delivery:
         self._illustrate = illustrate
         self._record = record
         self._tracker = tracker
-        self._header: SweepHeader | None = None
+        self._header: tuple[tuple[int, int] | None, SweepHeader] | None = None
         self._experiment: str | None = None
         self._runs: dict[str, TrackedRun] | None = None
         self._next_step: dict[str, int] = {}
@@ -232,9 +232,11 @@ class Delivery:
         return self._runs
 
     def _known_header(self) -> SweepHeader:
-        if self._header is None:
-            self._header = self._record.header()
-        return self._header
+        """What was asked; a search plans further trials while it runs."""
+        stamp = _stamp(self._record.folder / "sweep.json")
+        if self._header is None or self._header[0] != stamp:
+            self._header = stamp, self._record.header()
+        return self._header[1]
 
     def _waiting(self) -> list[tuple[str, Stamp]]:
         """Trials (and the summary) whose files are not as they were when they were shipped."""

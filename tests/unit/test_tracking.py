@@ -224,6 +224,18 @@ def test_a_step_that_was_not_finite_is_remembered_when_later_ones_are_shipped(
     assert tracker.runs[LOW.id].tags["first_nonfinite"] == "loss at step 1"
 
 
+def test_a_trial_that_is_planned_while_the_sweep_runs_is_shipped_too(tmp_path: Path) -> None:
+    record, tracker = make_record(tmp_path, LOW), MemoryTracker()
+    delivery = Delivery(record, tracker)
+    record.append_steps(LOW.id, [make_step(0)])
+    delivery.ship()
+    record.create(make_header(LOW, HIGH))
+    record.append_steps(HIGH.id, [make_step(0)])
+    delivery.ship()
+    assert delivered(tracker, HIGH.id) == [0]
+    assert delivered(tracker, LOW.id) == [0]
+
+
 def test_a_step_whose_position_is_nan_is_not_sent_again(tmp_path: Path) -> None:
     record = make_record(tmp_path, LOW)
     record.append_steps(LOW.id, [make_step(0), make_step(1, reward=math.nan)])
