@@ -3,11 +3,12 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 SPACE ?= search_spaces/quickstart.yaml
+ROUNDS ?= 20
 # PyTorch's own index has the CPU build for Linux; where it can't be reached, pip's default index serves.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep smollm test unit lint bench bench-gpu clean
+.PHONY: help setup sweep smollm test unit lint bench bench-gpu bench-engine chaos clean
 
 help:
 	@echo "make sweep   set up, then run the quickstart sweep (SPACE=FILE for another)"
@@ -17,6 +18,8 @@ help:
 	@echo "make bench   benchmarks; each prints a table"
 	@echo "make smollm  a sweep of a real language model on the CPU (docs/models.md)"
 	@echo "make bench-gpu MODEL=DIR   the same trainer on a GPU, beside TRL's where it is installed"
+	@echo "make bench-engine   what the engine costs at 10, 100 and 1,000 trials"
+	@echo "make chaos   small sweeps with random kills; ROUNDS=N, some minutes each"
 	@echo "make setup   only the virtual environment"
 
 setup: $(VENV)/.ready
@@ -58,6 +61,12 @@ bench: setup
 MODEL ?= smollm2-135m
 bench-gpu: setup
 	$(BIN)/python benchmarks/gpu.py --model $(MODEL)
+
+bench-engine: setup
+	$(BIN)/python benchmarks/sweep_overhead.py --trials 10 100 1000 --steps 10
+
+chaos: setup
+	$(BIN)/python benchmarks/chaos.py --rounds $(ROUNDS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
