@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +149,18 @@ def test_a_trial_without_room_for_a_checkpoint_goes_on_and_the_old_one_stays(
     assert "File too large" in caplog.text
     assert [path.name for path in checkpoint.parent.iterdir()] == ["trial"]
     assert (checkpoint / "steps.json").read_text() == before
+    assert [step.to_json() for step in chunk.steps] + finish(run) == whole
+
+
+def test_a_trial_whose_checkpoint_folder_cannot_be_made_goes_on(
+    checkpoint: Path, whole: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = TrialRun(small_config(), checkpoint)
+    blocked = checkpoint.with_name(f".trial.partial-{os.getpid()}")
+    blocked.touch()
+    chunk = run.advance(seconds=60.0, most_steps=1)
+    assert "File exists" in caplog.text
+    blocked.unlink()
     assert [step.to_json() for step in chunk.steps] + finish(run) == whole
 
 
