@@ -27,6 +27,8 @@ CLOSED = 0.5
 arrived, where nobody knows whether the policy can reach the ceiling at all."""
 LITTLE = 0.4
 """Below this share of the way a flat curve is stuck; between the two nobody can tell."""
+LONG = 0.5
+"""A curve that has been flat for this share of the run is stuck however far it went before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,18 @@ class LearningCurve:
             held = self.late.mean >= converged and self.end.mean >= converged - self.rise
             if held or self.end.mean >= converged:
                 return True
-        return not self.solvable and self.rose and not self.rising and self.closed >= CLOSED
+        settled = self.rose and not self.rising and self.closed >= CLOSED
+        if converged is not None and self.flat_since <= 1 - LONG:
+            return False
+        return not self.solvable and settled
+
+    @property
+    def flat_since(self) -> float:
+        """Share of the run after which the smoothed curve stays within `rise` / 2 of its end."""
+        near = np.abs(self.smoothed.values - self.late.mean) <= self.rise / 2
+        outside = np.flatnonzero(~near)
+        first = 0 if len(outside) == 0 else int(outside[-1]) + 1
+        return first / len(self.smoothed)
 
     @property
     def stuck(self) -> bool:
@@ -123,7 +136,8 @@ class LearningCurve:
         if converged is None:
             return not self.rose
         below = max(self.end.mean, self.late.mean) < converged - self.rise
-        return below and (self.solvable or not self.rose or self.closed < LITTLE)
+        little = not self.rose or self.closed < LITTLE or self.flat_since <= 1 - LONG
+        return below and (self.solvable or little)
 
     @property
     def peaked(self) -> bool:
@@ -195,15 +209,14 @@ def _rises(series: Series, late: Estimate, noise: Noise, rise: float) -> bool:
     """Generous on purpose: a rising curve must never be called a plateau.
 
     A trend over the second half, a last quarter above the third, or, for slow risers, a trend over
-    the whole run that the last quarter goes on with, by half of a line's rise at least. A trend so
-    small that as many steps again can't bring a third of `rise` is none (a long log shows the
-    smallest slope beyond chance).
+    the whole run that the last quarter goes on with, by half of a line's rise at least. In a long
+    log, which shows the smallest trend beyond chance, a last quarter that is certainly less than a
+    third of `rise` above the one before it has stopped rising.
     """
     half = series.last(LATE)
-    slope = slope_of(half.values, noise)
-    if len(half) >= 30 and upper_bound(slope, 0.95) * len(series) < rise / 3:
-        return False
     third = window_mean(half.first(0.5).values, noise)
+    if len(half) >= 40 and upper_bound(difference(late, third), 0.95) < rise / 3:
+        return False
     if kendall_trend(half.values) < 0.05:
         return True
     if difference_is_significant(late, third, least=0.0, level=0.05):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sweeps.statistics import point_noise, smooth
+from sweeps.statistics import Numbers, point_noise, smooth
 from sweeps.trace import Trace
 
 CONVERGED = 0.8
@@ -44,9 +44,41 @@ class Measure:
         return self.floor + share * (self.ceiling - self.floor)
 
 
+GOLDEN = ("accuracy", "correct", "answer", "pass", "exact", "golden", "solve", "task")
+"""Parts of the name of a reward component that stands for the task itself."""
+COMPONENT = "component."
+"""Prefix of a reward component's name in a trace."""
+
+
+SLACK = 0.05
+"""How far a share of the full reward may be logged outside of 0 to 1: small penalties, rounding."""
+
+
+def is_share(values: Numbers) -> bool:
+    """The values can be shares of a full reward."""
+    return len(values) > 0 and bool(values.min() >= -SLACK and values.max() <= 1.0 + SLACK)
+
+
+def task_component(trace: Trace) -> str | None:
+    """The one reward component that stands for the task, if it is a share of the full reward."""
+    named = [
+        name
+        for name in trace.series
+        if name.startswith(COMPONENT)
+        and any(word in name.removeprefix(COMPONENT).lower() for word in GOLDEN)
+    ]
+    if len(named) != 1:
+        return None
+    values = _finite(trace, named[0])
+    share = is_share(values)
+    whole = len(trace[named[0]]) >= len(trace) / 2
+    return named[0] if share and whole else None
+
+
 def measure_of(trace: Trace) -> Measure | None:
     """What to judge `trace` by; None where it has neither a pass rate nor a reward.
 
+    Of a reward with several components the one that stands for the task counts, if there is one.
     A reward between 0 and 1 throughout is taken for a share of the full reward. Any other is
     measured in the spread between answers where the log has it (a pass rate moves by 0.1 when it
     moves by a fifth of a binary reward's spread), else in its own range over the run.
@@ -55,6 +87,9 @@ def measure_of(trace: Trace) -> Measure | None:
         if signal in trace and len(trace[signal]):
             if signal == "pass_rate":
                 return Measure(signal, word, RISE, 0.0, 1.0)
+            task = task_component(trace)
+            if task is not None:
+                return Measure(task, f"{task.removeprefix(COMPONENT)} reward", RISE, 0.0, 1.0)
             return _of_reward(trace, signal, word)
     return None
 
@@ -79,7 +114,7 @@ _TOP = ("reward_mean", "reward_max")
 _BOTTOM = ("reward_mean", "reward_min")
 
 
-def _finite(trace: Trace, name: str) -> np.ndarray:
+def _finite(trace: Trace, name: str) -> Numbers:
     if name not in trace:
         return np.zeros(0)
     values = trace[name].values

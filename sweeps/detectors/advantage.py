@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from sweeps.curve import LearningCurve
-from sweeps.detectors.base import finite, mean_last, typical
+from sweeps.detectors.base import departure, finite, grew, mean_last, typical
 from sweeps.findings import Finding
 from sweeps.statistics import sustained_from
 from sweeps.trace import Trace, stage_signal
@@ -87,16 +87,47 @@ class BaselineCorruption:
 
     symptom: ClassVar[str] = "baseline_corruption"
     needs: ClassVar[tuple[str, ...]] = ("group_mean_max", "advantage_std")
-    or_else: ClassVar[tuple[tuple[str, ...], ...]] = (("advantage_mean", "advantage_std"),)
+    or_else: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("advantage_mean", "advantage_std"),
+        ("value_loss",),
+    )
     least_steps: int = 4
 
     off: float = 0.05
     """Largest group mean, as a share of the advantages' spread; rounding stays below 1e-4."""
     skewed: float = 0.5
     """Mean advantage of a log, as a share of the spread: unequal lengths alone reach 0.3."""
+    diverged: float = 5.0
+    """Late loss of the value function, as a multiple of the early one: where there is a critic, it
+    is the baseline."""
 
-    def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:  # noqa: ARG002
+    def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """Group means, or the mean advantage, away from 0 at every step to the end."""
+        found = None if self._lacks_means(trace) else self._off_centre(trace)
+        return found or self._critic(trace, curve)
+
+    def _lacks_means(self, trace: Trace) -> bool:
+        centred = "group_mean_max" in trace or "advantage_mean" in trace
+        return not centred or "advantage_std" not in trace
+
+    def _critic(self, trace: Trace, curve: LearningCurve) -> Finding | None:
+        """A value function whose loss diverges."""
+        if "value_loss" not in trace or curve.solvable:
+            return None
+        series = finite(trace["value_loss"])
+        if len(series) < 20 or not grew(series, self.diverged):
+            return None
+        before, after = typical(series)
+        onset = departure(series)
+        message = (
+            f"the value function's loss grew from {before:.2g} to {after:.2g} (threshold "
+            f"{self.diverged:g} times), from step {onset} on: the baseline that it gives is wrong "
+            "(critic.optimizer.lr, value clipping, returns' scale)"
+        )
+        evidence = {"value_loss": after, "initial_value_loss": before}
+        return Finding(self.symptom, onset, message, evidence, 0.75)
+
+    def _off_centre(self, trace: Trace) -> Finding | None:
         exact = "group_mean_max" in trace
         name, limit = ("group_mean_max", self.off) if exact else ("advantage_mean", self.skewed)
         steps, (means, spread) = trace.together(name, "advantage_std")

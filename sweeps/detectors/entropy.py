@@ -25,21 +25,26 @@ class EntropyCollapse:
 
     left: float = 0.15
     """Share of the initial entropy below which exploration is over."""
+    gone: float = 0.06
+    """The same, from which a reward that is still rising well below the ceiling is no excuse."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """Low entropy next to a stuck curve."""
         series = finite(trace["entropy"])
-        if len(series) < self.least_steps or not self._stuck(curve):
+        if len(series) < self.least_steps:
             return None
         first, last = mean_first(series), mean_last(series)
         if not first > 0 or not last <= self.left * first:
             return None
+        if not self._stuck(curve) and not (last <= self.gone * first and self._below(curve)):
+            return None
         low = np.asarray(series.values <= self.left * first)
         onset = first_sustained(series, low) if curve.solvable else departure(series)
+        how = "still" if curve.rising else "stuck"
         message = (
             f"entropy fell from {first:.2g} to {last:.2g} nats/token ({last / first:.0%}, below "
             f"the threshold of {self.left:.0%} from step {first_sustained(series, low)}) and the "
-            f"{curve.measure.word} is stuck at {curve.end.mean:.2f}"
+            f"{curve.measure.word} is {how} at {curve.end.mean:.2f}"
         )
         evidence = {"entropy": last, "initial_entropy": first, curve.measure.signal: curve.end.mean}
         return Finding(self.symptom, onset, message, evidence, 0.8)
@@ -50,6 +55,11 @@ class EntropyCollapse:
         if curve.solvable or converged is None:
             return curve.stuck
         return not curve.rising and curve.late.mean < converged - curve.rise
+
+    def _below(self, curve: LearningCurve) -> bool:
+        """Another trainer's log, below the ceiling."""
+        converged = curve.measure.converged
+        return not curve.solvable and converged is not None and curve.late.mean < converged
 
 
 @dataclass(frozen=True, slots=True)

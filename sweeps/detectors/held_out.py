@@ -7,7 +7,7 @@ import numpy as np
 
 from sweeps.curve import LearningCurve, learning_curve
 from sweeps.findings import Finding
-from sweeps.measure import Measure
+from sweeps.measure import Measure, is_share
 from sweeps.statistics import difference_is_significant
 from sweeps.trace import Series, Trace
 
@@ -22,8 +22,8 @@ def curve_of(trace: Trace, name: str, word: str) -> LearningCurve | None:
     series = trace[name]
     if not np.isfinite(series.values).all():
         return None
-    rate = bool(series.values.min() >= 0.0 and series.values.max() <= 1.0)
-    renamed = Trace(steps=series.steps, series={"pass_rate" if rate else "reward_mean": series})
+    rated = "pass_rate" if is_share(series.values) else "reward_mean"
+    renamed = Trace(steps=series.steps, series={rated: series})
     curve = learning_curve(renamed)
     measure: Measure = replace(curve.measure, word=word)
     return replace(curve, measure=measure)

@@ -80,7 +80,7 @@ class KlRunaway:
 
     far: float = 1.0
     """KL to the reference, as a multiple of the initial entropy, that counts as far away."""
-    faster: float = 1.5
+    faster: float = 2.0
     """What KL gains in the second half, as a multiple of the first half, of a policy on the run;
     one that diffuses gains as much, one that has learned gains less."""
     jump: float = 4.0
@@ -123,7 +123,7 @@ class KlRunaway:
         if len(series) < self.lasting or curve.solvable or kl < self.noticed * entropy:
             return None
         parts = [float(np.median(part)) for part in np.array_split(series.values, 8)]
-        first, second = parts[3] - parts[0], parts[7] - parts[3]
+        first, second = parts[3] - parts[0], parts[7] - parts[4]
         far = entropy > 0 and kl >= self.far * entropy
         drifts = second >= self.faster * max(first, 0.0) and not gained_late(curve)
         jumped = far and second >= self.jump * max(first, 0.0)

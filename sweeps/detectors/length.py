@@ -72,6 +72,8 @@ class LengthExplosion:
     """Share of cut answers, above its beginning, that counts; one trainer's guide acts at 0.05."""
     endless: float = 0.9
     """Share of cut answers of a policy that never stops."""
+    many: float = 0.25
+    """Share of cut answers that counts whatever the reward does, where it has grown to it."""
     longer: float = 1.6
     """Late length as a multiple of the early one."""
 
@@ -94,12 +96,16 @@ class LengthExplosion:
             )
             onset = int(series.steps[int(np.argmax(series.values >= self.endless))])
             return Finding(self.symptom, onset, message, {"truncated": after}, 0.85)
-        if after - before < self.cut or not changed(series) or not self._no_gain(trace, curve):
+        if after - before < self.cut or not changed(series):
             return None
+        harmless = self._at_ceiling(curve) or after < self.many
+        if harmless and not self._no_gain(trace, curve):
+            return None
+        gained = "nothing is gained by it" if self._no_gain(trace, curve) else "it goes on"
         onset = departure(series)
         message = (
             f"the share of answers cut at the length limit rose from {before:.0%} to {after:.0%} "
-            f"(threshold {self.cut:.0%} more), from step {onset} on, and nothing is gained by it"
+            f"(threshold {self.cut:.0%} more), from step {onset} on, and {gained}"
         )
         evidence = {"truncated": after, "initial_truncated": before}
         return Finding(self.symptom, onset, message, evidence, 0.8)
@@ -122,6 +128,10 @@ class LengthExplosion:
         return Finding(
             self.symptom, onset, message, {"length": after, "initial_length": before}, 0.7
         )
+
+    def _at_ceiling(self, curve: LearningCurve) -> bool:
+        converged = curve.measure.converged
+        return converged is not None and curve.late.mean >= converged
 
     def _no_gain(self, trace: Trace, curve: LearningCurve) -> bool:
         """Neither the strict score, where there is one, nor the reward gets better late."""

@@ -47,7 +47,7 @@ class Overshoot:
     explodes: float = 10.0
     """Late gradient norm as a multiple of the early one, and a spike as a multiple of the 25 steps
     before it: a clipped norm of such a size is noise in its direction."""
-    often: float = 0.02
+    often: float = 0.01
     """Share of steps that spike, at least."""
     lasting: int = 40
     """Least steps to judge by gradient norms alone."""
@@ -154,6 +154,9 @@ class RatioInstability:
     """Largest importance ratio that counts."""
     clipped: float = 0.2
     """Share of clipped tokens that counts."""
+    half: float = 0.4
+    """Share of clipped tokens for which growth to twice the beginning is enough: soon half of the
+    batch has no gradient."""
     lasting: int = 40
     """Least steps to judge by anything but effective samples."""
 
@@ -208,7 +211,9 @@ class RatioInstability:
             series = finite(trace[name])
             if len(series) < self.lasting or mean_last(series) < limit:
                 continue
-            if grew(series, self.grown) and (name == "clip_fraction" or stands_still(curve)):
+            clipped = name == "clip_fraction"
+            most = clipped and mean_last(series) >= self.half and grew(series, 2.0)
+            if (most or grew(series, self.grown)) and (clipped or stands_still(curve)):
                 return self._grew(series, name, limit, curve)
         return None
 

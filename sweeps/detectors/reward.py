@@ -7,12 +7,10 @@ from sweeps.curve import LearningCurve
 from sweeps.detectors.base import FAITHFUL, departure, swamped_stage, typical, warms_up
 from sweeps.detectors.held_out import components, curve_of, golden_curve
 from sweeps.findings import Finding
+from sweeps.measure import COMPONENT, task_component
 from sweeps.stages import STAGE_SETTINGS
-from sweeps.statistics import upper_bound
+from sweeps.statistics import difference_is_significant, upper_bound
 from sweeps.trace import Trace, stage_signal
-
-GOLDEN = ("accuracy", "correct", "answer", "pass", "exact", "golden", "solve", "task")
-"""Parts of the name of a reward component that stands for the task itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class RewardHacking:
         paid = curve_of(trace, "reward_mean", "reward")
         if curve.solvable or golden is None or paid is None:
             return None
-        falls = golden.fall > 0 or golden.fell_below_start
+        falls = difference_is_significant(golden.best, golden.late, least=golden.rise, level=0.05)
         if not falls or paid.fall > 0 or not (paid.rose or paid.rising):
             return None
         onset = golden.first_below(golden.top - golden.rise)
@@ -87,18 +85,19 @@ class RewardHacking:
 
     def _component_takes_over(self, trace: Trace) -> Finding | None:
         """Another component takes the rise, and the task's own stays low."""
-        parts = components(trace)
-        tasks = [name for name in parts if any(word in name.lower() for word in GOLDEN)]
-        if len(parts) < 2 or len(tasks) != 1:
+        parts, golden = components(trace), task_component(trace)
+        if len(parts) < 2 or golden is None:
             return None
-        task = curve_of(trace, f"component.{tasks[0]}", tasks[0])
+        tasks = [golden.removeprefix(COMPONENT)]
+        task = curve_of(trace, golden, tasks[0])
         rises = {name: typical(one)[1] - typical(one)[0] for name, one in parts.items()}
         others = {name: rise for name, rise in rises.items() if name not in tasks}
         taker = max(others, key=lambda name: others[name])
         whole = sum(max(rise, 0.0) for rise in rises.values())
         if task is None or whole <= 0 or others[taker] < self.dominant * whole:
             return None
-        if task.rising or task.rose or task.late.mean >= task.measure.passing(self.low):
+        gained = task.rose or task.late.mean - task.first.mean >= task.rise
+        if gained or task.late.mean >= task.measure.passing(self.low):
             return None
         if others[taker] < task.rise:
             return None

@@ -7,6 +7,7 @@ import numpy as np
 
 from grpo_core.metrics import STAGES
 from sweeps.curve import LearningCurve
+from sweeps.detectors.base import changed, departure, finite, mean_last, shrank, typical
 from sweeps.findings import Finding
 from sweeps.measure import Measure
 from sweeps.stages import STAGE_SETTINGS
@@ -96,12 +97,19 @@ class ZeroSignal:
     """Least steps where the raw reward itself is silent: a hard task may take off later."""
     lasting: int = 30
     """Least steps for anything less than silence."""
+    hopeless: float = 0.05
+    """Pass rate of a run that stands still at which `often` silent groups are enough."""
+    often: float = 0.6
+    """Share of silent groups at a hopeless pass rate, and how much more of them there must be than
+    independent answers of that pass rate give."""
+    spread: float = 0.1
+    """Late spread of rewards or advantages, as a share of the early one, that is none."""
 
     def __call__(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """The first step of a silence that lasts to the end, and the first silent stage."""
         stages = [stage for stage in STAGES if stage_signal(stage, "silent") in trace]
         if not stages:
-            return self._expected(trace, curve)
+            return self._no_spread(trace, curve) or self._expected(trace, curve)
         signal = curve.measure.signal
         steps, (passed, *shares) = trace.together(
             signal, *(stage_signal(stage, "silent") for stage in stages)
@@ -110,7 +118,7 @@ class ZeroSignal:
         dead = (silence[stages[-1]] >= self.silent) & _fails(passed, curve, self.passing)
         start = sustained_from(dead, self.least_steps)
         if start is None:
-            return self._mostly(trace[stage_signal("raw", "silent")], curve)
+            return self._nearly(trace, curve)
         lost = next(s for s in stages if bool(np.all(silence[s][start:] >= self.silent)))
         means = {stage: float(np.mean(silence[stage][start:])) for stage in stages}
         onset, count = int(steps[start]), len(steps) - start
@@ -120,17 +128,71 @@ class ZeroSignal:
             return None
         return self._no_contrast(onset, count, means["raw"], float(np.mean(passed[start:])))
 
+    def _nearly(self, trace: Trace, curve: LearningCurve) -> Finding | None:
+        """Less than silence, and more than a healthy run has."""
+        raw = trace[stage_signal("raw", "silent")]
+        if curve.solvable:
+            return self._mostly(raw, curve)
+        copies = self._degenerate(raw, trace, curve)
+        return copies or self._mostly(raw, curve) or self._no_spread(trace, curve)
+
     def _mostly(self, silent: Series, curve: LearningCurve) -> Finding | None:
         """A run that stands still while four of five groups are silent."""
         late = silent.last(0.25).values
         share = float(np.mean(late))
-        if len(silent) < self.lasting or not share >= self.mostly or not curve.stuck:
+        hopeless = not curve.solvable and curve.late.mean <= curve.measure.passing(self.hopeless)
+        least = self.often if hopeless and curve.measure.ceiling is not None else self.mostly
+        if len(silent) < self.lasting or not share >= least or not curve.stuck:
             return None
         if not _fails(np.array([curve.late.mean]), curve, self.passing)[0]:
             return None
-        high = silent.values >= self.mostly
+        high = silent.values >= least
         onset = int(silent.steps[int(np.argmax(high))])
         return self._no_contrast(onset, len(late), share, curve.late.mean, confidence=0.8)
+
+    def _degenerate(self, silent: Series, trace: Trace, curve: LearningCurve) -> Finding | None:
+        """Far more silent groups than independent answers of this pass rate can give."""
+        if curve.measure.ceiling is None or len(silent) < self.lasting:
+            return None
+        share, passed = mean_last(silent), float(np.clip(curve.late.mean, 0.0, 1.0))
+        usual = self._bound(trace, passed)
+        if share < usual + self.often or not changed(silent):
+            return None
+        onset = departure(silent)
+        message = (
+            f"{share:.0%} of the groups have no contrast, from step {onset} on, where independent "
+            f"answers that pass with {passed:.2f} leave {usual:.0%} (threshold "
+            f"{self.often:.0%} more): the answers of a group are copies, or their rewards are"
+        )
+        evidence = {"silent": share, "expected": usual, "pass_rate": passed}
+        return Finding(self.symptom, onset, message, evidence, 0.8, stage="raw")
+
+    def _no_spread(self, trace: Trace, curve: LearningCurve) -> Finding | None:
+        """Rewards or advantages that hardly differ any more although the reward is not full."""
+        full = curve.measure.ceiling is not None and curve.late.mean >= curve.measure.passing(
+            self.passing
+        )
+        for name in ("raw.gain", "reward_std", "advantage_std", "advantage_max"):
+            if name not in trace or full:
+                continue
+            series = finite(trace[name])
+            if len(series) < self.lasting or not shrank(series, self.spread):
+                continue
+            before, after = typical(series)
+            onset = departure(series)
+            message = (
+                f"{name} fell from {before:.2g} to {after:.2g} (threshold {self.spread:.0%}), from "
+                f"step {onset} on, at a {curve.measure.word} of {curve.late.mean:.2f}: answers "
+                "hardly differ any more, so nothing is left to compare"
+            )
+            evidence = {name: after, f"initial_{name}": before}
+            return Finding(self.symptom, onset, message, evidence, 0.75)
+        return None
+
+    def _bound(self, trace: Trace, passed: float) -> float:
+        """Share of groups that are silent by chance."""
+        size = int(trace.settings.get("gconfig.n_samples", GROUP))
+        return (1 - passed) ** size + passed**size
 
     def _expected(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """Silence that a reward near the floor implies."""
@@ -138,7 +200,7 @@ class ZeroSignal:
         if measure.ceiling is None or not curve.stuck or len(curve.series) < self.lasting:
             return None
         reached = float(np.clip(curve.late.mean, 0.0, 1.0))
-        share = (1 - reached) ** size + reached**size
+        share = self._bound(trace, reached)
         if reached > 0.5 or not share >= self.mostly:
             return None
         onset = curve.first_below(max(curve.late.mean, 0.0) + curve.rise / 2)

@@ -661,3 +661,83 @@ def test_a_signal_that_is_measured_now_and_then_is_enough(detector: Detector) ->
         one = trace.series[name]
         trace.series[name] = Series(one.steps[::2], one.values[::2])
     assert seen(detector, trace)
+
+
+# --- what a log shows beside its reward ----------------------------------------------------------
+
+
+def test_far_more_silent_groups_than_chance_gives_are_copies() -> None:
+    silent = np.concatenate([np.full(40, 0.1), np.linspace(0.1, 0.9, 40), np.full(40, 0.9)])
+    noise = np.random.default_rng(1).normal(0, 0.01, 120)
+    found = symptoms_of(make_log(STILL + 0.2, raw__silent=np.clip(silent + noise, 0, 1)))
+    assert "answers of a group are copies" in found["zero_signal"].message
+    full = np.clip(sampled(rise(120, 0.3, 0.97)), 0, 1)
+    assert "zero_signal" not in symptoms_of(make_log(full, raw__silent=silent))
+
+
+def test_advantages_that_vanish_leave_nothing_to_compare() -> None:
+    gone = np.concatenate([np.full(40, 0.9), np.linspace(0.9, 0.01, 40), np.full(40, 0.01)])
+    found = symptoms_of(make_log(STILL, missing=["raw.silent"], advantage_std=gone))
+    assert found["zero_signal"].evidence["advantage_std"] == pytest.approx(0.01)
+
+
+def test_a_critic_whose_loss_diverges_is_a_wrong_baseline() -> None:
+    found = symptoms_of(make_log(STILL, value_loss=0.1 * GROWN))
+    assert "the value function's loss grew" in found["baseline_corruption"].message
+    assert "baseline_corruption" not in symptoms_of(make_log(STILL, value_loss=0.1))
+
+
+def test_the_component_that_stands_for_the_task_is_what_counts() -> None:
+    easy = np.minimum(0.4 + np.arange(120) / 60, 1.0) - 0.01 * np.resize([0, 1, 1, 0], 120)
+    trace = make_log(
+        0.02 + 0.1 * easy, component__correctness=0.02 + STILL / 100, component__format=easy
+    )
+    diagnosis = diagnose(trace)
+    assert diagnosis.symptom == "reward_hacking"
+    assert "'format' takes" in diagnosis.message
+    both = make_log(LEARNED + easy, component__correctness=LEARNED, component__format=easy)
+    assert diagnose(both).outcome == "healthy"
+    assert "correctness reward began at" in diagnose(both).message
+
+
+def test_many_cut_answers_count_even_while_the_reward_rises() -> None:
+    rising = sampled(np.linspace(0.2, 0.6, 120))
+    cut_off = np.clip(np.linspace(0.0, 0.5, 120), 0.01, 1)
+    assert diagnose(make_log(rising, truncated=cut_off)).symptom == "length_explosion"
+    assert diagnose(make_log(rising, truncated=cut_off / 10)).outcome == "healthy"
+
+
+def test_a_clipped_half_of_the_batch_counts_only_where_it_has_grown() -> None:
+    rising = sampled(np.linspace(0.2, 0.6, 120))
+    noise = np.random.default_rng(1).normal(0, 0.01, 120)
+    grown = np.linspace(0.1, 0.6, 120) + noise
+    assert diagnose(make_log(rising, clip_fraction=grown)).symptom == "ratio_instability"
+    # A sequence-level ratio clips 40 % from the first step and learns.
+    assert diagnose(make_log(rising, clip_fraction=0.42 + noise)).outcome == "healthy"
+
+
+def test_a_long_flat_stretch_well_below_the_ceiling_is_a_plateau_however_it_began() -> None:
+    early = sampled(np.concatenate([np.linspace(0.2, 0.55, 30), np.full(170, 0.55)]))
+    late = sampled(np.concatenate([np.linspace(0.1, 0.65, 140), np.full(60, 0.65)]))
+    assert diagnose(make_log(early)).symptom == "reward_plateau"
+    assert diagnose(make_log(late)).outcome != "unhealthy"
+
+
+def test_kl_that_grows_at_one_speed_is_no_runaway() -> None:
+    steady = 0.003 * np.arange(120)
+    assert "kl_runaway" not in symptoms_of(make_log(STILL, kl_reference=steady))
+    assert "kl_runaway" in symptoms_of(make_log(STILL, kl_reference=steady**2))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_log_never_alarms_at_any_beginning(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(80, 300))
+    rates = rise(count, rng.uniform(0.05, 0.4), rng.uniform(0.75, 0.95), rng.uniform(0.3, 1.5))
+    trace = make_log(sampled(rates, seed))
+    alarms = {
+        step: diagnosis.symptom
+        for step in range(5, count, 7)
+        if (diagnosis := diagnose(trace.until(step))).outcome == "unhealthy"
+    }
+    assert alarms == {}
