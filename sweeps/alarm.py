@@ -29,7 +29,6 @@ CRITICAL = frozenset(
         "overshoot",
         "kl_runaway",
         "entropy_explosion",
-        "reward_collapse",
     }
 )
 """Symptoms that do not heal by themselves."""
@@ -40,10 +39,14 @@ LASTING = frozenset(
         "rollout_desync",
         "baseline_corruption",
         "entropy_collapse",
+        "length_explosion",
+        "reward_collapse",
         "reward_plateau",
     }
 )
-"""Symptoms of a run that stands still: stopping it loses time only if it would have moved later."""
+"""Symptoms of a run that stands still or dips: some of these runs move again, or recover."""
+LOST = 0.5
+"""Share of its best reward below which a collapse is no dip any more, also in safe mode."""
 SURE = {"safe": 0.8, "aggressive": 0.7}
 """Least confidence of a diagnosis that counts."""
 EARLIEST = {"safe": 15, "aggressive": 10}
@@ -75,6 +78,14 @@ class Alarm:
 
     def _critical(self, diagnosis: Diagnosis, steps: int) -> bool:
         symptoms = CRITICAL if self._mode == "safe" else CRITICAL | LASTING
+        if diagnosis.symptom == "reward_collapse" and _is_deep(diagnosis):
+            symptoms |= {"reward_collapse"}
         early = steps < EARLIEST[self._mode] and diagnosis.confidence < 1.0
         sure = diagnosis.confidence >= SURE[self._mode]
         return diagnosis.symptom in symptoms and sure and not early
+
+
+def _is_deep(collapse: Diagnosis) -> bool:
+    """Half of the best reward is gone; a reward below 0 has no halves."""
+    best, late = collapse.evidence.get("best", 0.0), collapse.evidence.get("late", 0.0)
+    return best > 0 and late < LOST * best

@@ -99,8 +99,13 @@ class Trace:
         )
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of `names` that the run did not measure."""
-        return tuple(name for name in names if name not in self.series)
+        """Those of `names` that the run did not measure; `component.*` stands for any component."""
+        return tuple(name for name in names if not self._has(name))
+
+    def _has(self, name: str) -> bool:
+        if name.endswith("*"):
+            return any(one.startswith(name[:-1]) for one in self.series)
+        return name in self.series
 
     def together(self, *names: str) -> tuple[NDArray[np.int64], list[Numbers]]:
         """Steps at which all of `names` were measured, and each one's values there."""

@@ -28,7 +28,10 @@ class RewardHacking:
         stage_signal("raw", "fidelity"),
         stage_signal("advantage", "fidelity"),
     )
-    or_else: ClassVar[tuple[tuple[str, ...], ...]] = (("reward_mean", "eval_pass_rate"),)
+    or_else: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("reward_mean", "eval_pass_rate"),
+        ("reward_mean", "component.*"),
+    )
     least_steps: int = 8
 
     dominant: float = 0.8

@@ -65,3 +65,10 @@ def test_a_healthy_run_is_never_stopped(seed: int, mode: Mode) -> None:
 def test_every_symptom_that_stops_a_run_is_one() -> None:
     assert not CRITICAL & LASTING
     assert {detector.symptom for detector in DETECTORS} >= CRITICAL | LASTING
+
+
+def test_a_dip_does_not_stop_a_run_and_a_deep_fall_does() -> None:
+    dip = np.concatenate([rise(20), np.full(40, 0.7)])
+    deep = np.concatenate([rise(20), np.full(40, 0.2)])
+    assert stopped_at(make_trace(sampled(dip)), "safe") is None
+    assert stopped_at(make_trace(sampled(deep)), "safe") is not None
