@@ -8,7 +8,7 @@ ROUNDS ?= 20
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep smollm test unit lint bench bench-gpu bench-engine chaos clean
+.PHONY: help setup sweep smollm test unit lint bench bench-gpu bench-engine chaos clean bench-verdicts
 
 help:
 	@echo "make sweep   set up, then run the quickstart sweep (SPACE=FILE for another)"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench-gpu MODEL=DIR   the same trainer on a GPU, beside TRL's where it is installed"
 	@echo "make bench-engine   what the engine costs at 10, 100 and 1,000 trials"
 	@echo "make chaos   small sweeps with random kills; ROUNDS=N, some minutes each"
+	@echo "make bench-verdicts   how often the verdicts are right"
 	@echo "make setup   only the virtual environment"
 
 setup: $(VENV)/.ready
@@ -67,6 +68,14 @@ bench-engine: setup
 
 chaos: setup
 	$(BIN)/python benchmarks/chaos.py --rounds $(ROUNDS)
+
+# Trials with a known cause, then other people's simulators (installs two packages into a folder of its own).
+VERDICTS ?= build/verdicts
+bench-verdicts: setup
+	$(BIN)/python benchmarks/verdicts/injections.py --out $(VERDICTS)/trials --jobs 2
+	$(BIN)/python benchmarks/verdicts/score.py $(VERDICTS)/trials --half tuning
+	$(BIN)/python benchmarks/verdicts/score.py $(VERDICTS)/trials --half test
+	$(BIN)/python benchmarks/verdicts/foreign.py --out $(VERDICTS)/foreign --trials $(VERDICTS)/trials
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
