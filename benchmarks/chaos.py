@@ -69,6 +69,8 @@ PATIENCE = 600.0
 """Seconds that one run of the command may take."""
 CONTINUES = {3, -signal.SIGKILL, -signal.SIGINT}
 """Exit codes after which the same command goes on with the sweep."""
+LINGER_SECONDS = 30.0
+"""That Ray's processes may outlive a driver that was killed."""
 STOPPED_STATE = "T"
 """The kernel's letter for a process that SIGSTOP has stopped."""
 TRIAL_TITLE = "ray::ResourceTrainable"
@@ -108,6 +110,8 @@ class Round:
     """Steps and points that are missing."""
     duplicated: int = 0
     """Points in MLflow that are there more than once, or should not be there."""
+    left_over: int = 0
+    """Processes of the round that were still there some time after its end."""
     table_equal: bool = False
     """The results are those of the undisturbed sweep."""
     curves_equal: bool = False
@@ -340,7 +344,7 @@ class Chaos:
         self._rng = rng
         self.server = Server(folder)
         self.cluster = Cluster(folder)
-        self._stopped: list[int] = []
+        self._sessions: set[int] = set()
         (folder / "chaos.yaml").write_text(SPACE)
 
     def record(self, name: str) -> SweepRecord:
@@ -362,10 +366,7 @@ class Chaos:
                 break
         self._sweeps("sync", this.name)
         this.seconds = time.monotonic() - began
-        for pid in self._stopped:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._stopped.clear()
+        this.left_over = self._clear_up()
 
     def results(self, name: str) -> dict[str, Any]:
         """What `sweeps results --json` prints, without the sweep's name."""
@@ -374,8 +375,22 @@ class Chaos:
 
     def stop(self) -> None:
         """End everything that was started."""
+        for session in self._sessions:
+            end_family(session)
         self.server.kill()
         self.cluster.stop()
+
+    def _clear_up(self) -> int:
+        """How many processes of the drivers so far do not end by themselves; those are killed."""
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: not family(self._sessions), LINGER_SECONDS, "processes of a driver")
+        left = family(self._sessions)
+        for process in left:
+            print(f"left over: {process}", file=sys.stderr)
+        for session in self._sessions:
+            end_family(session)
+        self._sessions.clear()
+        return len(left)
 
     def _run_once(self, this: Round, left: list[Fault], *, clustered: bool) -> int:
         """One run of the command; takes from `left` what it injects."""
@@ -386,18 +401,16 @@ class Chaos:
             driver = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, **OWN_SESSION
             )
+        self._sessions.add(driver.pid)
         deadline = time.monotonic() + PATIENCE
         due: dict[int, float] = {}
-        try:
-            while driver.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.05)
-                self._inject(this, left, due, driver)
-                if self.server.back_at is not None and time.monotonic() > self.server.back_at:
-                    self.server.start()
-        finally:
-            end_family(driver.pid)
-            driver.wait()
-        return driver.returncode
+        while driver.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+            self._inject(this, left, due, driver)
+            if self.server.back_at is not None and time.monotonic() > self.server.back_at:
+                self.server.start()
+        driver.kill()
+        return driver.wait()
 
     def _inject(
         self, this: Round, left: list[Fault], due: dict[int, float], driver: "subprocess.Popen[Any]"
@@ -440,8 +453,6 @@ class Chaos:
             os.kill(pid, signal.SIGSTOP if kind == "hang" else signal.SIGKILL)
         except ProcessLookupError:
             return False
-        if kind == "hang":
-            self._stopped.append(pid)
         return True
 
     def recorded(self, name: str) -> int:
@@ -532,7 +543,8 @@ def show(this: Round) -> None:
     verdict = "ok" if this.right else "WRONG"
     print(
         f"{this.name}  {verdict:5}  {this.seconds:5.0f} s  exit {codes:10}  lost {this.lost}  "
-        f"duplicated {this.duplicated}  planned: {faults}  injected: {' '.join(this.injected)}",
+        f"duplicated {this.duplicated}  left over {this.left_over}  "
+        f"planned: {faults}  injected: {' '.join(this.injected)}",
         flush=True,
     )
 
@@ -581,6 +593,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=FAULTS)
     arguments = parser.parse_args()
+    # So that whoever ends this script leaves nothing of it behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rng = random.Random(arguments.seed)  # noqa: S311 - moments, no secrets
     # Not a deep folder: the paths of Ray's sockets may not be longer than 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))

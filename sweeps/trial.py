@@ -233,20 +233,27 @@ class TrialRun:
             self._trainer.observer = self._keep_rollouts
 
     def _keep_rollouts(self, batch: RolloutBatch, experience: Experience) -> None:
-        """Record the batch for `sweeps replay`, on the steps that know the reference policy."""
+        """Record the batch for `sweeps replay`, on the steps that know the reference policy.
+
+        A full disk costs batches and not the trial, as it does with checkpoints.
+        """
         if self._rollouts is None or experience.reference_logprobs is None:
             return
         step = self._trainer.steps_done
-        record_rollout(
-            batch,
-            experience.reference_logprobs,
-            self._rollouts / f"step-{step:06d}.safetensors",
-            config=self._trainer.config,
-            proximal_logprobs=experience.proximal_logprobs,
-            values=experience.values,
-            current_version=step,
-            most_megabytes=ROLLOUT_MEGABYTES,
-        )
+        path = self._rollouts / f"step-{step:06d}.safetensors"
+        try:
+            record_rollout(
+                batch,
+                experience.reference_logprobs,
+                path,
+                config=self._trainer.config,
+                proximal_logprobs=experience.proximal_logprobs,
+                values=experience.values,
+                current_version=step,
+                most_megabytes=ROLLOUT_MEGABYTES,
+            )
+        except (OSError, SafetensorError) as error:
+            _log.warning("no rollouts in %s: %s", path, error)
 
 
 class RayTrial(tune.Trainable):

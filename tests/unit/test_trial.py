@@ -152,6 +152,16 @@ def test_a_trial_without_room_for_a_checkpoint_goes_on_and_the_old_one_stays(
     assert [step.to_json() for step in chunk.steps] + finish(run) == whole
 
 
+def test_a_trial_without_room_for_its_rollouts_goes_on(
+    tmp_path: Path, whole: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = TrialRun(small_config(), tmp_path / "trial", rollouts=tmp_path / "rollouts")
+    with files_up_to(0):
+        assert finish(run) == whole
+    assert "no rollouts in" in caplog.text
+    assert list((tmp_path / "rollouts").glob("*.safetensors")) == []
+
+
 def test_a_trial_whose_checkpoint_folder_cannot_be_made_goes_on(
     checkpoint: Path, whole: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
