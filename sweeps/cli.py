@@ -102,6 +102,8 @@ def plan_command(file: SpacePath, overrides: Overrides = None, *, as_json: AsJso
     print(f"{space.name}: {space.question}" if space.question else space.name)
     for axis in space.axes:
         print(f"  {axis.name}: {', '.join(level.name for level in axis.levels)}")
+    if space.left_out:
+        print(f"  {space.design.kind}: {space.left_out}")
     print(planned.counts + count_spared(grounds))
     reasons = {trial.configuration: grounds.get(trial.id) for trial in planned.trials}
     for name, reason in reasons.items():
@@ -125,6 +127,14 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
             "--implied/--no-implied",
             help="Leave out what is proven dead, or proven to repeat another cell, and record what "
             "follows [default: as the file says, else left out].",
+        ),
+    ] = None,
+    racing: Annotated[
+        bool | None,
+        typer.Option(
+            "--racing/--no-racing",
+            help="Give cells that are certainly broken, or cannot win, no further seeds [default: "
+            "as the file says, else so].",
         ),
     ] = None,
     stop: Annotated[
@@ -160,29 +170,29 @@ def run_command(  # noqa: PLR0913 - one parameter per documented option
 
     store = check_store(tracking_store())
     record = open_sweep(planned, storage, name, resume=resume)
-    implied = planned.space.implied if implied is None else implied
+    space = planned.space
+    implied = space.implied if implied is None else implied
     _announce(planned, record.folder, implied=implied)
     from sweeps.environment import prepare_ray
 
     prepare_ray()
     from sweeps.display import say, wide_console
     from sweeps.orchestrate import Conduct, Resources
-    from sweeps.session import Session
+    from sweeps.session import Savings, Session
 
     console = wide_console(stderr=as_json)
     resources = Resources(cpus_per_trial, gpus_per_trial, max_concurrent)
     outcome = Session(record, MlflowTracker(store), console).run(
+        space,
         resources,
-        planned.space.budget.hours,
-        Conduct(keep_rollouts, planned.space.stop if stop is None else stop, stuck_after),
-        implied=implied,
+        Conduct(keep_rollouts, space.stop if stop is None else stop, stuck_after),
+        Savings(implied, space.racing if racing is None else racing),
     )
     say(console, f"took {time.monotonic() - started:.0f} s")
     if as_json:
         print(json.dumps(outcome.results.to_json(), indent=1))
     if outcome.interrupted:
-        left = len(record.unfinished())
-        say(console, f"{left} trials are unfinished; the same command goes on with them")
+        say(console, _what_is_left(len(record.unfinished())))
         sys.exit(INTERRUPTED)
     if not outcome.passes(fail_on):
         sys.exit(FAILED)
@@ -250,6 +260,12 @@ def promote_command(
         print(f"  {change.key}: {change.before} -> {change.after}")
     print("as AReaL command-line overrides:")
     print(f"  {command_line(promotion)}")
+
+
+def _what_is_left(trials: int) -> str:
+    if trials:
+        return f"{trials} trials are unfinished; the same command goes on with them"
+    return "the search is not at its end; the same command goes on with it"
 
 
 def _announce(planned: Plan, folder: Path, *, implied: bool) -> None:

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from sweeps.record import SweepRecord
-from sweeps.report.tables import MOST_NAMES, describe_implied, render_table
+from sweeps.report.tables import MOST_NAMES, describe_dropped, describe_implied, render_table
 from sweeps.results import Results
 from sweeps.tracking import MirrorStatus, mirrored_at, mlflow_command, ui_address, view_link
 from sweeps.tracking.translate import sweep_page
@@ -21,13 +21,15 @@ def say(console: Console, line: str, style: str | None = None) -> None:
 
 
 def print_results(results: Results, console: Console) -> None:
-    """The comparison table, the recommendation, what failed and what did not run."""
+    """The comparison table, the recommendation, what failed and what was not run."""
     console.print(render_table(results))
     say(console, f"recommended: {results.reason}")
     for trial in results.failed:
         say(console, f"failed: {trial.spec.name}: {trial.end.error}", style="red")
     for line in describe_implied(results):
         say(console, f"implied, not run: {line}")
+    for line in describe_dropped(results):
+        say(console, line)
     if results.not_run:
         names = ", ".join(spec.name for spec in results.not_run[:MOST_NAMES])
         left = len(results.not_run) - MOST_NAMES

@@ -16,6 +16,7 @@ _DEFAULTS = {
     "RAY_AIR_NEW_OUTPUT": "0",  # our own view is what people see
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # sweeps.control has its own
     "TUNE_GLOBAL_CHECKPOINT_S": "600",  # Tune's own state is never read
+    "TUNE_MAX_PENDING_TRIALS_PG": "200",  # as for its own grids; for a searcher it takes 1
 }
 
 

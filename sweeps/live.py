@@ -122,6 +122,7 @@ class LiveView:
     def __init__(
         self, record: SweepRecord, stream: IO[str] | None = None, *, spared: Iterable[str] = ()
     ) -> None:
+        self._record = record
         self._progress = Progress.of(record, spared)
         self._names = {spec.id: spec.name for spec in self._progress.header.trials}
         self._console = Console(file=stream, stderr=stream is None)
@@ -144,6 +145,17 @@ class LiveView:
         self._stop.set()
         if self._live is not None:
             self._live.stop()
+
+    def replan(self) -> None:
+        """Trials were planned or dropped."""
+        before = self._progress.header.dropped
+        header = self._record.header()
+        self._progress.header = header
+        self._names = {spec.id: spec.name for spec in header.trials}
+        if self._live is None:
+            for trial_id, why in header.dropped.items():
+                if trial_id not in before:
+                    self._say(f"  {self._names[trial_id]}: dropped {why}")
 
     def trial_started(self, trial_id: str) -> None:
         """A trial has a process now."""
@@ -194,12 +206,17 @@ class LiveView:
         if end is not None:
             return _ended_cell(end)
         if spec.id not in self._progress.running:
-            return Text("implied" if spec.id in self._progress.spared else "·", style="dim")
+            return Text(self._why_not(spec), style="dim")
         latest = self._progress.running[spec.id]
         if latest is None:
             return Text("starting", style="dim")
         total = spec.config["total_train_steps"]
         return Text(f"{latest.step + 1}/{total} {latest.pass_rate:.2f}", style="cyan")
+
+    def _why_not(self, spec: TrialSpec) -> str:
+        if spec.id in self._progress.header.dropped:
+            return "dropped"
+        return "implied" if spec.id in self._progress.spared else "·"
 
     def _symptom(self, specs: dict[int, TrialSpec]) -> Text:
         ends = [self._progress.ends.get(spec.id) for spec in specs.values()]

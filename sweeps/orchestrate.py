@@ -1,7 +1,7 @@
-"""The Tune experiment: Ray schedules the trials that the record still lacks.
+"""The Tune experiment: Ray runs the trials that a queue hands out.
 
-Tune is given only trials that have not ended; each finds its own checkpoint. A sweep is therefore
-resumed by running it again, whatever was killed, and Tune's own saved state is never read.
+Tune is given trials one by one, and only such as have not ended; each finds its own checkpoint. A
+sweep is resumed by running it again, whatever was killed, and Tune's own saved state is never read.
 `sweeps.environment.prepare_ray` has to run before this module is imported.
 """
 
@@ -11,13 +11,14 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import ray
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.search import Searcher
 from typing_extensions import override
 
 from grpo_core.config import TrialConfig
@@ -29,6 +30,7 @@ from sweeps.control import StopRequest
 from sweeps.findings import Diagnosis
 from sweeps.plan import TrialSpec
 from sweeps.record import SweepRecord, TrialEnd
+from sweeps.search.queue import Queue
 from sweeps.trace import EMBEDDED_POLICIES, Judge, trace_of
 from sweeps.trial import Chunk, RayTrial
 from sweeps.verdict import diagnose, inconclusive
@@ -85,44 +87,42 @@ AS_PLANNED = Conduct()
 
 def run_trials(
     record: SweepRecord,
+    queue: Queue,
     resources: Resources,
     listeners: list[Listener],
-    hours: float | None = None,
     *,
+    hours: float | None = None,
     conduct: Conduct = AS_PLANNED,
-    spared: Collection[str] = (),
 ) -> None:
-    """Run every planned trial that has not ended; returns when all have, or when stopped.
+    """Run every trial that the queue hands out; returns when all have ended, or when stopped.
 
     Args:
-        record: The sweep; its header says what to run.
+        record: The sweep.
+        queue: Hands out its trials; told about every start and end.
         resources: What a trial occupies.
         listeners: Told about every event, in the driver's loop.
         hours: Wall-clock limit; trials that have not ended by then are left unfinished.
         conduct: How every trial is run.
-        spared: Ids of trials that are not run, because somebody else knows their end.
 
     Raises:
         GrpoError: Ray cannot be started, or no node can ever hold one trial.
     """  # noqa: DOC502 - raised by what it calls
-    todo = [spec for spec in record.unfinished() if spec.id not in spared]
-    if not todo:
+    if queue.exhausted:
         return
-    with _ray(resources):
+    with ray_for(resources):
         require_room(resources, ray.nodes())  # type: ignore[no-untyped-call]
         request = StopRequest(record.folder)
         request.withdraw()
         watchdog = Watchdog(conduct.stuck_seconds)
-        callback = RecordCallback(record, {spec.id: spec for spec in todo}, listeners, watchdog)
+        callback = RecordCallback(record, queue.specs, [*listeners, queue], watchdog)
         tuner = tune.Tuner(
             tune.with_resources(
                 RayTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial}
             ),
-            param_space={
-                "spec": tune.grid_search([_trial_config(record, spec, conduct) for spec in todo])
-            },
             tune_config=tune.TuneConfig(
-                max_concurrent_trials=resources.max_concurrent or 0,
+                search_alg=Supplier(queue, record, conduct),
+                num_samples=-1,
+                max_concurrent_trials=resources.max_concurrent,
                 reuse_actors=True,
                 time_budget_s=None if hours is None else hours * 3600,
                 trial_dirname_creator=_directory_name,
@@ -138,6 +138,55 @@ def run_trials(
         )
         with request.listening():
             tuner.fit()
+
+
+def slots(resources: Resources) -> int:
+    """Trials that run at once on the cluster as it is; Ray must have been started."""
+    have = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    room = [have.get("CPU", 0.0) / resources.cpus_per_trial]
+    if resources.gpus_per_trial:
+        room.append(have.get("GPU", 0.0) / resources.gpus_per_trial)
+    if resources.max_concurrent is not None:
+        room.append(resources.max_concurrent)
+    return max(int(min(room)), 1)
+
+
+class Supplier(Searcher):
+    """Gives Tune the queue's trials; what it holds is not pickled and nothing of it is saved."""
+
+    def __init__(self, queue: Queue, record: SweepRecord, conduct: Conduct) -> None:
+        super().__init__()
+        self._queue: Queue | None = queue
+        self._record, self._conduct = record, conduct
+
+    @override
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        if self._queue is None:
+            return None
+        spec = self._queue.next()
+        if spec is not None:
+            return {"spec": _trial_config(self._record, spec, self._conduct)}
+        # Tune takes a string for the end, against its own annotation.
+        finished: Any = Searcher.FINISHED
+        return finished if self._queue.exhausted else None
+
+    @override
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Nothing: the queue is told when the end is in the record."""
+
+    @override
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the record has everything."""
+
+    @override
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: Tune's state is never read."""
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_queue": None}
 
 
 class RequestedStop(tune.Stopper):
@@ -223,7 +272,7 @@ class RecordCallback(tune.Callback):
     def __init__(
         self,
         record: SweepRecord,
-        specs: dict[str, TrialSpec],
+        specs: Mapping[str, TrialSpec],
         listeners: list[Listener],
         watchdog: "Watchdog | None" = None,
     ) -> None:
@@ -386,7 +435,7 @@ def require_room(resources: Resources, nodes: list[dict[str, Any]]) -> None:
 
 
 @contextlib.contextmanager
-def _ray(resources: Resources) -> Iterator[None]:
+def ray_for(resources: Resources) -> Iterator[None]:
     """Join the cluster that RAY_ADDRESS or a job names, else start Ray on this machine.
 
     Raises:

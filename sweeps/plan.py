@@ -56,20 +56,34 @@ class Plan:
     space: Space
     """The search space."""
     trials: tuple[TrialSpec, ...]
-    """Every trial in running order: seed 1 of every configuration first."""
+    """Every trial in running order: seed 1 of every configuration first; none for a search."""
     not_run: tuple[str, ...]
     """Ids of trials beyond `budget.trials`."""
 
     @property
     def content(self) -> str:
         """Hash over what would run: equal content may be resumed."""
-        budget = self.space.budget.model_dump()
-        return digest({"trials": [trial.id for trial in self.trials], "budget": budget}, 16)
+        space = self.space
+        content: dict[str, Any] = {
+            "trials": [trial.id for trial in self.trials],
+            "budget": space.budget.model_dump(),
+        }
+        if space.design.searches:
+            candidates = [trial_of(space, cell, space.seeds[0]).config_hash for cell in space.cells]
+            content |= {"design": space.design.model_dump(), "seeds": space.seeds}
+            content["candidates"] = candidates
+        return digest(content, 16)
 
     @property
     def counts(self) -> str:
         """How much would run and what is left out, in a line."""
         space = self.space
+        if space.design.searches:
+            cells = most_cells(space)
+            return (
+                f"{cells} configurations x {len(space.seeds)} seeds = at most "
+                f"{cells * len(space.seeds)} trials"
+            )
         left = set(self.not_run)
         steps = sum(t.config["total_train_steps"] for t in self.trials if t.id not in left)
         text = (
@@ -91,7 +105,10 @@ class Plan:
             "sweep": space.name,
             "question": space.question,
             "content": self.content,
-            "configurations": len(space.cells),
+            "design": space.design.model_dump(exclude_none=True),
+            "left_out": space.left_out,
+            "racing": space.racing,
+            "configurations": most_cells(space),
             "excluded": space.excluded,
             "duplicates": space.duplicates,
             "seeds": list(space.seeds),
@@ -101,14 +118,26 @@ class Plan:
         }
 
 
+def most_cells(space: Space) -> int:
+    """Configurations that are run at most."""
+    if not space.design.searches or space.design.cells is None:
+        return len(space.cells)
+    within = space.budget.trials
+    affordable = len(space.cells) if within is None else within // len(space.seeds)
+    return min(space.design.cells, len(space.cells), affordable)
+
+
 def plan(space: Space) -> Plan:
     """Expand a search space into trials."""
-    trials = tuple(_trial(space, cell, seed) for seed in space.seeds for cell in space.cells)
+    if space.design.searches:
+        return Plan(space, (), ())
+    trials = tuple(trial_of(space, cell, seed) for seed in space.seeds for cell in space.cells)
     limit = space.budget.trials
     return Plan(space, trials, () if limit is None else tuple(trial.id for trial in trials[limit:]))
 
 
-def _trial(space: Space, cell: Cell, seed: int) -> TrialSpec:
+def trial_of(space: Space, cell: Cell, seed: int) -> TrialSpec:
+    """The trial of a cell with a seed."""
     settings = cell.config.model_copy(update={"seed": seed}).model_dump()
     config = json.loads(json.dumps(settings))  # as it will be read back: lists, not tuples
     without_seed = {key: value for key, value in config.items() if key != "seed"}

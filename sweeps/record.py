@@ -1,6 +1,7 @@
 """The durable record of a sweep: plain files, written by the driver alone.
 
-    STORAGE/SWEEP/sweep.json         what was asked: name, content hash, trials in order
+    STORAGE/SWEEP/sweep.json         what was asked: name, content hash, trials in order, and which
+                                     of them are left out, with the reason
     STORAGE/SWEEP/trials/ID.jsonl    every step of a trial, once, in order
     STORAGE/SWEEP/trials/ID.json     how the trial ended, with its diagnosis
     STORAGE/SWEEP/checkpoints/ID/    a running trial's checkpoint, written by its worker
@@ -21,7 +22,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,9 @@ class SweepHeader:
     question: str
     """The question that the search space puts, in words."""
     trials: tuple[TrialSpec, ...]
-    """Every planned trial, in running order."""
+    """Every planned trial, in running order; a search adds to them while it runs."""
     not_run: tuple[str, ...]
-    """Ids of planned trials that the budget leaves out."""
+    """Ids of planned trials that are left out: beyond the budget, or dropped."""
     source: str
     """Path of the search-space file."""
     version: str
@@ -106,6 +107,8 @@ class SweepHeader:
     """Unix time."""
     base: dict[str, Any] = field(default_factory=dict)
     """The base configuration (TrialConfig as JSON)."""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Id of a trial whose cell gets no further seeds -> after which, and why."""
 
 
 class SweepRecord:
@@ -127,6 +130,19 @@ class SweepRecord:
         fields = {name: getattr(header, name) for name in header.__slots__}
         trials = [trial.to_json() for trial in header.trials]
         write_in_one_piece(self.folder / "sweep.json", fields | {"trials": trials})
+
+    def drop(self, dropped: dict[str, str]) -> None:
+        """Leave out exactly these trials, beside those beyond the budget: id -> why."""
+        header = self.header()
+        if dropped == header.dropped:
+            return
+        beyond = [trial_id for trial_id in header.not_run if trial_id not in header.dropped]
+        self.create(replace(header, not_run=(*beyond, *dropped), dropped=dropped))
+
+    def extend(self, trials: Iterable[TrialSpec]) -> None:
+        """Plan more trials, behind the others."""
+        header = self.header()
+        self.create(replace(header, trials=(*header.trials, *trials)))
 
     def rollouts(self, trial_id: str) -> Path:
         """Where a trial keeps its recorded batches, if it is asked to."""

@@ -58,6 +58,8 @@ class ConfigurationResult:
     """Its trials that have ended, by seed."""
     implied: Implication | None = None
     """Set where some of them were not run."""
+    dropped: str | None = None
+    """After which seeds it got no further ones, and why; None where it got all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Results:
     reason: str
     """Why it, and not the runner-up; or why none."""
     not_run: tuple[TrialSpec, ...]
-    """Planned trials that have not ended."""
+    """Planned trials that have not ended; without those of cells that were dropped."""
     failed: tuple[TrialResult, ...]
     """Trials that raised."""
 
@@ -93,6 +95,7 @@ class Results:
 def load_results(record: SweepRecord) -> Results:
     """Read and judge everything that a sweep has recorded so far."""
     header = record.header()
+    dropped = header.dropped
     ends = {spec.id: record.end(spec.id) for spec in header.trials}
     configurations: dict[str, list[TrialSpec]] = {}
     for spec in header.trials:
@@ -117,6 +120,7 @@ def load_results(record: SweepRecord) -> Results:
             final=intervals[i],
             trials=tuple(trials),
             implied=_implication(trials, configurations),
+            dropped=_why_dropped(configurations[spec.config_hash], dropped),
         )
         for i, (spec, trials, verdict) in enumerate(judged)
     )
@@ -128,9 +132,15 @@ def load_results(record: SweepRecord) -> Results:
         configurations=results,
         recommended=recommended,
         reason=reason,
-        not_run=tuple(spec for spec in header.trials if ends[spec.id] is None),
+        not_run=tuple(
+            spec for spec in header.trials if ends[spec.id] is None and spec.id not in dropped
+        ),
         failed=tuple(t for trials in planned.values() for t in trials if t.end.status == "failed"),
     )
+
+
+def _why_dropped(specs: list[TrialSpec], dropped: dict[str, str]) -> str | None:
+    return next((dropped[spec.id] for spec in specs if spec.id in dropped), None)
 
 
 def _implication(
@@ -252,6 +262,7 @@ def _configuration_json(result: ConfigurationResult) -> dict[str, Any]:
         if final is None
         else {"mean": final.mean, "low": final.low, "high": final.high},
         "implied": None if result.implied is None else asdict(result.implied),
+        "dropped": result.dropped,
         "trials": [_trial_json(trial) for trial in result.trials],
     }
 

@@ -49,6 +49,9 @@ def render_markdown(results: Results) -> str:
     implied = describe_implied(results)
     if implied:
         lines += ["", "Implied, not run:", "", *[f"- {line}" for line in implied]]
+    dropped = describe_dropped(results)
+    if dropped:
+        lines += ["", "Dropped:", "", *[f"- {line}" for line in dropped]]
     if results.not_run:
         lines += ["", f"Not run: {', '.join(spec.name for spec in results.not_run)}."]
     if results.failed:
@@ -90,18 +93,24 @@ def describe_implied(results: Results) -> list[str]:
     return [f"{_some(members)}: {proof}" for proof, members in names.items()]
 
 
+def describe_dropped(results: Results) -> list[str]:
+    """Which configurations did not get all of their seeds, and why."""
+    return [f"{c.name}: dropped {c.dropped}" for c in results.configurations if c.dropped]
+
+
 def _some(names: list[str]) -> str:
     left = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {left} more" if left > 0 else "")
 
 
 def _mark(configuration: ConfigurationResult) -> str:
-    """Tells a verdict that was not measured."""
+    """Tells a verdict that was not measured, or rests on fewer seeds than planned."""
+    dropped = ", dropped" if configuration.dropped else ""
     implied = configuration.implied
     if implied is None:
-        return ""
+        return dropped
     every = implied.trials == len(configuration.trials)
-    return ", implied" if every else f", {implied.trials} implied"
+    return (", implied" if every else f", {implied.trials} implied") + dropped
 
 
 def _unmeasured(configuration: ConfigurationResult) -> str:

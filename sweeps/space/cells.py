@@ -1,9 +1,8 @@
-"""Every combination of levels as a validated configuration."""
+"""Combinations of levels as validated configurations."""
 
 import itertools
 import json
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -21,32 +20,23 @@ from sweeps.space.problems import describe_problems, shown
 from sweeps.space.types import Axis, Cell, Level
 
 MOST_CELLS = 20_000
-"""Cells of a grid; beyond it a grid is the wrong design."""
+"""Combinations that a design looks at; beyond it a grid is the wrong design."""
 
 
-class Grid:
-    """Builds and validates the configuration of every combination of levels."""
+class Cells:
+    """Builds and validates the configurations of combinations of levels."""
 
-    def __init__(self, settings: dict[str, Any], axes: tuple[Axis, ...]) -> None:
+    def __init__(self, settings: dict[str, Any]) -> None:
         self.duplicates = 0
         """Combinations that give the same configuration as an earlier one."""
-        self.excluded = 0
-        """Combinations that were not wanted."""
-        self._settings, self._axes = settings, axes
+        self._settings = settings
         self._broken: dict[str, list[str]] = {}
         self._tried = 0
 
-    def build(self, excluded: Callable[[dict[str, Level]], bool]) -> tuple[Cell, ...]:
-        """Every combination that is not excluded, once."""
-        size = math.prod(len(axis.levels) for axis in self._axes)
-        if size > MOST_CELLS:
-            self._broken[f"space: {size} combinations; wanted at most {MOST_CELLS}"] = []
-            return ()
+    def build(self, wanted: Iterable[dict[str, Level]]) -> tuple[Cell, ...]:
+        """Every one of these combinations, once."""
         cells: dict[str, Cell] = {}
-        for levels in _combinations(self._axes):
-            if excluded(levels):
-                self.excluded += 1
-                continue
+        for levels in wanted:
             config = self._build_one(levels)
             if config is None:
                 continue
@@ -62,10 +52,6 @@ class Grid:
             some = 0 < len(names) < self._tried
             where = f" (in {len(names)} of {self._tried} cells, first: {names[0]})" if some else ""
             lines.append(problem + where)
-        if self.excluded and not self._tried:
-            lines.append(
-                f"exclude: removes all {self.excluded} combinations, nothing is left to run"
-            )
         return lines
 
     def _build_one(self, levels: dict[str, Level]) -> TrialConfig | None:
@@ -112,7 +98,8 @@ def _check_names(config: TrialConfig) -> list[str]:
     return problems
 
 
-def _combinations(axes: tuple[Axis, ...]) -> Iterator[dict[str, Level]]:
+def combinations(axes: tuple[Axis, ...]) -> Iterator[dict[str, Level]]:
+    """Every combination of levels, the last axis varying fastest."""
     names = [axis.name for axis in axes]
     for levels in itertools.product(*(axis.levels for axis in axes)):
         yield dict(zip(names, levels, strict=True))

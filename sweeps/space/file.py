@@ -12,11 +12,12 @@ space:
     grpo: {actor.reward_norm.std_level: group}
     drgrpo: {actor.reward_norm.std_level: null}
 exclude: [{algorithm: drgrpo, actor.kl_ctl: 0.1}]
-design: grid
+design: grid                  # one-factor, pairwise, or {kind: random, cells: 20, seed: 0}; tpe
 seeds: 3                      # 1, 2, 3; or a list
 budget: {steps: 40, trials: 100, hours: 2}
 stop: safe                    # end a trial early at a critical diagnosis: off, safe, aggressive
 implied: false                # train also what is proven dead or proven to repeat another cell
+racing: false                 # give every cell all of its seeds, also what is certainly broken
 """
 
 from typing import Annotated, Any, Literal
@@ -52,8 +53,8 @@ class SpaceFile(Section):
     """The axes."""
     exclude: list[dict[str, Any]] = Field(default_factory=list)
     """Combinations of levels that are not wanted."""
-    design: Literal["grid"] = "grid"
-    """How cells are chosen: every combination of levels."""
+    design: Any = "grid"
+    """How cells are chosen: `grid`, `one-factor`, `pairwise`, `random`, `tpe`."""
     seeds: Any = DEFAULT_SEEDS
     """How many seeds (1, 2, ...), or which."""
     budget: Budget = Budget()
@@ -62,6 +63,8 @@ class SpaceFile(Section):
     """End a trial early at a critical diagnosis that two looks in a row agree on."""
     implied: bool = True
     """Do not train cells that are proven dead or proven to repeat another; false trains all."""
+    racing: bool = True
+    """Drop a cell's further seeds once it is certainly broken or cannot win any more."""
 
 
 FILE_KEYS = {key.dotted: key for key in keys_of(SpaceFile)}

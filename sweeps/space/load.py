@@ -8,11 +8,13 @@ from sweeps.documents import load_mapping
 from sweeps.dotted import lay_over
 from sweeps.space.axes import read_axes, read_excluder
 from sweeps.space.base import read_base, read_overrides
-from sweeps.space.cells import Grid, build_config, validate
+from sweeps.space.cells import Cells, build_config, validate
+from sweeps.space.choose import Choice, choose
+from sweeps.space.design import read_design
 from sweeps.space.file import SpaceFile, read_file, read_seeds
 from sweeps.space.types import Axis, Cell, Space
 
-ASIDE = frozenset(["name", "question", "budget", "seeds", "design", "stop", "implied"])
+ASIDE = frozenset(["name", "question", "budget", "seeds", "design", "stop", "implied", "racing"])
 """Keys of the file that decide no configuration."""
 
 
@@ -36,6 +38,7 @@ def parse_space(
     aside: list[str] = []
     file = read_file(document, aside)
     seeds = read_seeds(file.seeds, aside)
+    design = read_design(file.design, aside)
     problems: list[str] = []
     settings = read_overrides(overrides, problems)
     axes = read_axes(file.space, problems)
@@ -43,15 +46,16 @@ def parse_space(
         problems.append("space: got no axis, wanted at least one")
     base = read_base(file, source, settings, problems)
     excluded = read_excluder(file.exclude, axes, file.space, problems)
-    grid = Grid(base.settings, axes)
+    built, choice = Cells(base.settings), Choice((), 0, "")
     cells: tuple[Cell, ...] = ()
-    if problems or not _is_whole(document, file):
+    if problems or design is None or not _is_whole(document, file):
         problems += _problems_by_itself(base.settings, axes)
     else:
-        cells = grid.build(excluded)
-        problems += grid.problems()
+        choice = choose(design, axes, excluded, settings=base.settings, problems=problems)
+        cells = built.build(choice.combinations)
+        problems += built.problems() or _nothing_left(choice, cells)
     problems = aside + problems
-    if problems:
+    if problems or design is None:
         raise ConfigError(_from_source(problems, source))
     config, broken = build_config(base.settings)
     return Space(
@@ -61,14 +65,23 @@ def parse_space(
         base=None if broken else config,
         axes=axes,
         cells=cells,
-        duplicates=grid.duplicates,
-        excluded=grid.excluded,
+        design=design,
+        left_out=choice.left_out,
+        duplicates=built.duplicates,
+        excluded=choice.excluded,
         seeds=seeds,
         budget=file.budget,
         stop=file.stop,
         implied=file.implied,
+        racing=file.racing,
         notices=base.notices,
     )
+
+
+def _nothing_left(choice: Choice, cells: tuple[Cell, ...]) -> list[str]:
+    if cells or not choice.excluded:
+        return []
+    return [f"exclude: removes all {choice.excluded} combinations, nothing is left to run"]
 
 
 def _is_whole(document: dict[str, Any], file: SpaceFile) -> bool:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from grpo_core.config import Count, Section, TrialConfig
 from sweeps.keys import KEYS
+from sweeps.space.design import Design
 
 
 class Budget(Section):
@@ -75,7 +76,11 @@ class Space:
     axes: tuple[Axis, ...]
     """The knobs."""
     cells: tuple[Cell, ...]
-    """Every combination that is not excluded, in grid order, without duplicates."""
+    """What the design takes, in grid order, without duplicates; of a search its candidates."""
+    design: Design
+    """How they were chosen."""
+    left_out: str
+    """What the design leaves out, in words; empty for a grid."""
     duplicates: int
     """Combinations left out because an earlier one gives the same configuration."""
     excluded: int
@@ -88,5 +93,7 @@ class Space:
     """When a trial is ended early."""
     implied: bool
     """Cells that are proven dead or proven to repeat another are not trained."""
+    racing: bool
+    """Cells that are certainly broken, or cannot win any more, get no further seeds."""
     notices: tuple[str, ...]
     """What the user should know: carried sections, keys that the profile replaces."""

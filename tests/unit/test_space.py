@@ -334,7 +334,7 @@ AXIS = "space: {actor.kl_ctl: [0.0]}\n"
             AXIS + "xyzzy: 3",
             "xyzzy: no such key in a search space; wanted one of name, question, policy, task, "
             "base, set, space, exclude, design, seeds, budget, budget.steps, budget.trials, "
-            "budget.hours, stop, implied",
+            "budget.hours, stop, implied, racing",
             id="key-like-nothing",
         ),
         pytest.param(
@@ -591,7 +591,10 @@ AXIS = "space: {actor.kl_ctl: [0.0]}\n"
             id="policy-as-a-list",
         ),
         pytest.param(
-            AXIS + "design: random", "design: got 'random', wanted one of grid", id="unknown-design"
+            AXIS + "design: gird",
+            "design: got 'gird', wanted one of grid, one-factor, pairwise, random, tpe; did you "
+            "mean grid?",
+            id="unknown-design",
         ),
         pytest.param(
             AXIS + "budget: {steps: 0}",
@@ -635,7 +638,8 @@ AXIS = "space: {actor.kl_ctl: [0.0]}\n"
         pytest.param(
             "space: {actor.kl_ctl: [" + ", ".join(f"{i}.0" for i in range(200)) + "], "
             "actor.eps_clip: [" + ", ".join(f"{i}.0" for i in range(200)) + "]}",
-            "space: 40000 combinations; wanted at most 20000",
+            "space: 40000 combinations; wanted at most 20000; pairwise or random designs take "
+            "fewer",
             id="a-grid-without-end",
         ),
     ],
