@@ -17,6 +17,7 @@ from sweeps.diagnose.command import diagnose_command
 from sweeps.lint.command import lint_command
 from sweeps.plan import Plan, plan
 from sweeps.probe.command import probe_command
+from sweeps.record import SweepRecord
 from sweeps.replay.command import replay_command
 from sweeps.replay.spared import count_spared, ground_trials
 from sweeps.shelf.command import (
@@ -260,6 +261,57 @@ def promote_command(
         print(f"  {change.key}: {change.before} -> {change.after}")
     print("as AReaL command-line overrides:")
     print(f"  {command_line(promotion)}")
+
+
+@app.command("verify")
+def verify_command(
+    sweep: SweepName,
+    storage: Storage = None,
+    *,
+    config: Annotated[
+        str | None, typer.Option(help="Hash or name of a configuration [default: the recommended].")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Fresh seeds of either.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Run a sweep's suggestion against its base on fresh seeds; exits with 1 unless it holds."""
+    from sweeps.search.verify import check
+    from sweeps.tracking import MlflowTracker, check_store
+
+    planned, record = _verification(find_sweep(sweep, storage), config, seeds)
+    store = check_store(tracking_store())
+    _announce(planned, record.folder, implied=False)
+    from sweeps.environment import prepare_ray
+
+    prepare_ray()
+    from sweeps.display import say, wide_console
+    from sweeps.orchestrate import Resources
+    from sweeps.session import Savings, Session
+
+    console = wide_console(stderr=as_json)
+    outcome = Session(record, MlflowTracker(store), console).run(
+        planned.space, Resources(), savings=Savings(implied=False, racing=False)
+    )
+    if outcome.interrupted:
+        say(console, _what_is_left(len(record.unfinished())))
+        sys.exit(INTERRUPTED)
+    found = check(outcome.results)
+    say(console, "\n".join((*found.lines, found.conclusion)))
+    if as_json:
+        print(json.dumps(found.to_json(), indent=1))
+    if not found.verified:
+        sys.exit(FAILED)
+
+
+def _verification(record: SweepRecord, config: str | None, seeds: int) -> tuple[Plan, SweepRecord]:
+    """The plan that verifies a configuration of a sweep, and its own record beside it."""
+    from sweeps.promote import choose
+    from sweeps.results import load_results
+    from sweeps.search.verify import plan_verification
+
+    choice = choose(load_results(record), config)
+    planned = plan_verification(record.header(), choice, seeds)
+    return planned, open_sweep(planned, record.folder.parent, None, resume=False)
 
 
 def _what_is_left(trials: int) -> str:
