@@ -7,15 +7,16 @@ input; 3 interrupted, run the same command again to resume.
 import json
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from grpo_core.errors import ConfigError, GrpoError
 from sweeps.diagnose.command import diagnose_command
 from sweeps.lint.command import lint_command
-from sweeps.plan import Plan, plan
+from sweeps.plan import Plan, most_cells, plan, trial_of
 from sweeps.probe.command import probe_command
 from sweeps.record import SweepRecord
 from sweeps.replay.command import replay_command
@@ -30,6 +31,9 @@ from sweeps.shelf.command import (
 from sweeps.space import load_space
 from sweeps.storage import find_sweep, open_sweep
 from sweeps.workspace import tracking_store
+
+if TYPE_CHECKING:
+    from sweeps.search.cost import Cost
 
 app = typer.Typer(
     add_completion=False,
@@ -89,13 +93,23 @@ def main() -> None:
 
 
 @app.command("plan")
-def plan_command(file: SpacePath, overrides: Overrides = None, *, as_json: AsJson = False) -> None:
+def plan_command(
+    file: SpacePath,
+    overrides: Overrides = None,
+    *,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Train a few steps of the largest cell; say the cost.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """What would run: configurations, seeds, trials; nothing is started."""
     planned = _plan(file, overrides)
     grounds = ground_trials(planned.trials) if planned.space.implied else {}
+    cost = _cost(planned, grounds.keys()) if probe else None
     if as_json:
         implied = {trial: reason.to_json() for trial, reason in grounds.items()}
-        print(json.dumps(planned.to_json() | {"implied": implied}, indent=1))
+        extra = {"implied": implied} | ({} if cost is None else {"cost": cost.to_json()})
+        print(json.dumps(planned.to_json() | extra, indent=1))
         return
     space = planned.space
     for notice in space.notices:
@@ -106,6 +120,8 @@ def plan_command(file: SpacePath, overrides: Overrides = None, *, as_json: AsJso
     if space.left_out:
         print(f"  {space.design.kind}: {space.left_out}")
     print(planned.counts + count_spared(grounds))
+    if cost is not None:
+        print(f"measured {cost.words}")
     reasons = {trial.configuration: grounds.get(trial.id) for trial in planned.trials}
     for name, reason in reasons.items():
         print(f"  {name}" if reason is None else f"  {name} (implied: {reason.words})")
@@ -324,6 +340,19 @@ def _announce(planned: Plan, folder: Path, *, implied: bool) -> None:
     notes = [f"note: {notice}" for notice in planned.space.notices]
     spared = count_spared(ground_trials(planned.trials)) if implied else ""
     print(*notes, f"{planned.counts}{spared} -> {folder}", sep="\n", file=sys.stderr)
+
+
+def _cost(planned: Plan, spared: Collection[str]) -> "Cost | None":
+    """What the planned trials cost; of a search, as if it took the largest of its candidates."""
+    from sweeps.search.cost import estimate
+
+    space = planned.space
+    trials = [trial_of(space, cell, seed) for cell in space.cells for seed in space.seeds]
+    if space.design.searches:
+        trials = trials[: most_cells(space) * len(space.seeds)]
+    left_out = {*planned.not_run, *spared}
+    left = [trial for trial in trials if trial.id not in left_out]
+    return estimate(left, notify=lambda line: print(line, file=sys.stderr)) if left else None
 
 
 def _plan(file: Path, overrides: list[str] | None, *, allow_code: bool = True) -> Plan:
