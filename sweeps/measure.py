@@ -94,6 +94,17 @@ def measure_of(trace: Trace) -> Measure | None:
     return None
 
 
+def share_of_best(trace: Trace, value: float) -> float | None:
+    """Where a mean reward lies between the least and the largest that any answer got.
+
+    Not a scale for rises: the extremes of thousands of answers are far apart.
+    """
+    tops, bottoms = _finite(trace, "reward_max"), _finite(trace, "reward_min")
+    if len(tops) == 0 or len(bottoms) == 0 or not float(tops.max()) > float(bottoms.min()):
+        return None
+    return (value - float(bottoms.min())) / (float(tops.max()) - float(bottoms.min()))
+
+
 def _of_reward(trace: Trace, signal: str, word: str) -> Measure:
     values = _finite(trace, signal)
     highest = max((float(_finite(trace, name).max(initial=0.0)) for name in _TOP), default=0.0)

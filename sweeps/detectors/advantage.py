@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from sweeps.curve import LearningCurve
-from sweeps.detectors.base import departure, finite, grew, mean_last, typical
+from sweeps.detectors.base import changed, departure, finite, grew, mean_last, typical
 from sweeps.findings import Finding
 from sweeps.statistics import sustained_from
 from sweeps.trace import Trace, stage_signal
@@ -90,6 +90,7 @@ class BaselineCorruption:
     or_else: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("advantage_mean", "advantage_std"),
         ("value_loss",),
+        ("value_explained",),
     )
     least_steps: int = 4
 
@@ -111,8 +112,31 @@ class BaselineCorruption:
         return not centred or "advantage_std" not in trace
 
     def _critic(self, trace: Trace, curve: LearningCurve) -> Finding | None:
-        """A value function whose loss diverges."""
-        if "value_loss" not in trace or curve.solvable:
+        """A value function whose loss diverges, or that explains less than a constant would."""
+        if curve.solvable:
+            return None
+        return self._explains_nothing(trace) or self._diverges(trace)
+
+    def _explains_nothing(self, trace: Trace) -> Finding | None:
+        if "value_explained" not in trace:
+            return None
+        series = finite(trace["value_explained"])
+        if len(series) < 20 or not changed(series, falls=True):
+            return None
+        before, after = typical(series)
+        if not after < 0.0 < before:
+            return None
+        onset = departure(series)
+        message = (
+            f"the value function explained {before:.0%} of the returns' variance and now explains "
+            f"{after:.0%}, less than a constant would, from step {onset} on: the baseline that it "
+            "gives is wrong (critic.optimizer.lr, value clipping, returns' scale)"
+        )
+        evidence = {"value_explained": after, "initial_value_explained": before}
+        return Finding(self.symptom, onset, message, evidence, 0.75)
+
+    def _diverges(self, trace: Trace) -> Finding | None:
+        if "value_loss" not in trace:
             return None
         series = finite(trace["value_loss"])
         if len(series) < 20 or not grew(series, self.diverged):

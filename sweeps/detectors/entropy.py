@@ -8,6 +8,7 @@ import numpy as np
 from sweeps.curve import LearningCurve
 from sweeps.detectors.base import departure, finite, first_sustained, mean_first, mean_last
 from sweeps.findings import Finding
+from sweeps.measure import CONVERGED, share_of_best
 from sweeps.trace import Series, Trace
 
 
@@ -36,7 +37,7 @@ class EntropyCollapse:
         first, last = mean_first(series), mean_last(series)
         if not first > 0 or not last <= self.left * first:
             return None
-        if not self._stuck(curve) and not (last <= self.gone * first and self._below(curve)):
+        if not self._stuck(curve) and not (last <= self.gone * first and self._below(trace, curve)):
             return None
         low = np.asarray(series.values <= self.left * first)
         onset = first_sustained(series, low) if curve.solvable else departure(series)
@@ -56,10 +57,15 @@ class EntropyCollapse:
             return curve.stuck
         return not curve.rising and curve.late.mean < converged - curve.rise
 
-    def _below(self, curve: LearningCurve) -> bool:
+    def _below(self, trace: Trace, curve: LearningCurve) -> bool:
         """Another trainer's log, below the ceiling."""
-        converged = curve.measure.converged
-        return not curve.solvable and converged is not None and curve.late.mean < converged
+        converged, late = curve.measure.converged, curve.late.mean
+        if curve.solvable:
+            return False
+        if converged is not None:
+            return late < converged
+        share = share_of_best(trace, late)
+        return share is not None and share < CONVERGED
 
 
 @dataclass(frozen=True, slots=True)

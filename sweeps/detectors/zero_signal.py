@@ -172,10 +172,9 @@ class ZeroSignal:
         full = curve.measure.ceiling is not None and curve.late.mean >= curve.measure.passing(
             self.passing
         )
-        for name in ("raw.gain", "reward_std", "advantage_std", "advantage_max"):
-            if name not in trace or full:
+        for name, series in self._spreads(trace).items():
+            if full:
                 continue
-            series = finite(trace[name])
             if len(series) < self.lasting or not shrank(series, self.spread):
                 continue
             before, after = typical(series)
@@ -188,6 +187,15 @@ class ZeroSignal:
             evidence = {name: after, f"initial_{name}": before}
             return Finding(self.symptom, onset, message, evidence, 0.75)
         return None
+
+    def _spreads(self, trace: Trace) -> dict[str, Series]:
+        """Everything in a log that says how much answers differ."""
+        names = ("raw.gain", "reward_std", "advantage_std", "advantage_max")
+        spreads = {name: finite(trace[name]) for name in names if name in trace}
+        if "reward_max" in trace and "reward_min" in trace:
+            steps, (highest, lowest) = trace.together("reward_max", "reward_min")
+            spreads["reward_max - reward_min"] = finite(Series(steps, highest - lowest))
+        return spreads
 
     def _bound(self, trace: Trace, passed: float) -> float:
         """Share of groups that are silent by chance."""

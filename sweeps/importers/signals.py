@@ -65,6 +65,9 @@ SIGNALS: dict[str, Signal] = {
     "advantage_max": Signal("largest advantage", "exploding advantages"),
     "loss": Signal("policy loss", "a loss that explodes or is not a number"),
     "value_loss": Signal("loss of the value function"),
+    "value_explained": Signal(
+        "share of the returns' variance that the value function explains", "a critic that diverges"
+    ),
     "grad_norm": Signal("gradient norm before clipping", "dead and exploding updates"),
     "update_norm": Signal("L2 norm of a step's change of the weights"),
     "learning_rate": Signal("learning rate"),

@@ -66,6 +66,7 @@ VERL = Dialect(
         Entry("actor/pg_loss", "loss"),
         Entry("actor/loss", "loss"),
         Entry("critic/vf_loss", "value_loss"),
+        Entry("critic/vf_explained_var", "value_explained"),
         Entry("actor/grad_norm", "grad_norm"),
         Entry("actor/lr", "learning_rate"),
         Entry("perf/time_per_step", "seconds"),
