@@ -514,6 +514,12 @@ def stored_points(database: Path, sweep: str) -> Counter[Point]:
         return Counter({(trial, key, step): count for trial, key, step, count in rows})
 
 
+def differences(wanted: set[Point], stored: Counter[Point]) -> tuple[int, int]:
+    """How many points are missing, and how many are there too often or should not be there."""
+    surplus = sum(count - (point in wanted) for point, count in stored.items())
+    return len(wanted - set(stored)), surplus
+
+
 def curves(record: SweepRecord) -> dict[str, str]:
     """Every trial's recorded steps, as they stand on disk."""
     return {path.stem: path.read_text() for path in record.folder.glob("trials/*.jsonl")}
@@ -529,8 +535,8 @@ def compare(chaos: Chaos, this: Round, quiet: Round) -> None:
         max(0, text.count("\n") - after.get(trial, "").count("\n"))
         for trial, text in before.items()
     )
-    this.lost = len(wanted - set(stored)) + unrecorded
-    this.duplicated = sum(count - (point in wanted) for point, count in stored.items())
+    this.lost, this.duplicated = differences(wanted, stored)
+    this.lost += unrecorded
     this.curves_equal = before == after
     finished = this.codes[-1] == 0
     this.table_equal = finished and chaos.results(this.name) == chaos.results(quiet.name)
