@@ -85,6 +85,11 @@ class KlRunaway:
     one that diffuses gains as much, one that has learned gains less."""
     jump: float = 4.0
     """The same, from which a rising reward is no excuse once KL is far."""
+    dearer: float = 20.0
+    """What the second half pays in KL for a gain in reward, as a multiple of what the first half
+    paid, however the reward goes; healthy learning pays a few times more, KL being quadratic."""
+    paid: float = 0.2
+    """KL, as a share of the initial entropy, from which the price is looked at."""
     noticed: float = 0.05
     """KL below this share of the initial entropy is no drift worth a word."""
     lasting: int = 40
@@ -116,6 +121,13 @@ class KlRunaway:
         }
         return Finding(self.symptom, onset, message, evidence, 0.8)
 
+    def _price(self, first: float, second: float, curve: LearningCurve) -> float:
+        """KL per gain of the second half over the first's; small gains count as `rise` / 4."""
+        parts = [float(np.mean(part)) for part in np.array_split(curve.series.values, 8)]
+        least = curve.rise / 4
+        gains = (max(parts[3] - parts[0], least), max(parts[7] - parts[4], least))
+        return (second / gains[1]) / max(first / gains[0], 1e-12)
+
     def _drifts(
         self, series: Series, kl: float, entropy: float, curve: LearningCurve
     ) -> Finding | None:
@@ -126,7 +138,8 @@ class KlRunaway:
         first, second = parts[3] - parts[0], parts[7] - parts[4]
         far = entropy > 0 and kl >= self.far * entropy
         drifts = second >= self.faster * max(first, 0.0) and not gained_late(curve)
-        jumped = far and second >= self.jump * max(first, 0.0)
+        dear = kl >= self.paid * entropy > 0 and self._price(first, second, curve) >= self.dearer
+        jumped = (far or dear) and second >= self.jump * max(first, 0.0)
         if second <= 0 or parts[7] <= 2 * parts[3] or not (drifts or jumped):
             return None
         onset = departure(series, 0.1)

@@ -117,9 +117,10 @@ class LengthExplosion:
         before, after = typical(series)
         grows_on = mean_last(series) >= 1.1 * mean_last(Series(series.steps, series.values), 0.5)
         too_long = after >= self.longer * before and changed(series)
-        if not too_long or not self._no_gain(trace, curve) or not (grows_on or curve.stuck):
-            return None
         onset = departure(series)
+        idle = self._no_gain(trace, curve) or self._no_gain_since(onset, curve)
+        if not too_long or not idle or not (grows_on or curve.stuck):
+            return None
         message = (
             f"answers grew from {before:.3g} to {after:.3g} tokens (threshold {self.longer:g} "
             f"times), from step {onset} on, and nothing is gained by it: length itself is paid, or "
@@ -128,6 +129,12 @@ class LengthExplosion:
         return Finding(
             self.symptom, onset, message, {"length": after, "initial_length": before}, 0.7
         )
+
+    def _no_gain_since(self, step: int, curve: LearningCurve) -> bool:
+        """The measure of success hardly moved since `step`, and had not arrived."""
+        at = min(int(np.searchsorted(curve.smoothed.steps, step)), len(curve.smoothed) - 1)
+        gained = curve.late.mean - float(curve.smoothed.values[at])
+        return gained < curve.rise and not self._at_ceiling(curve)
 
     def _at_ceiling(self, curve: LearningCurve) -> bool:
         converged = curve.measure.converged

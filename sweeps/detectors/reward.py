@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from sweeps.curve import LearningCurve
 from sweeps.detectors.base import FAITHFUL, departure, swamped_stage, typical, warms_up
 from sweeps.detectors.held_out import components, curve_of, golden_curve
@@ -10,7 +12,7 @@ from sweeps.findings import Finding
 from sweeps.measure import COMPONENT, task_component
 from sweeps.stages import STAGE_SETTINGS
 from sweeps.statistics import difference_is_significant, upper_bound
-from sweeps.trace import Trace, stage_signal
+from sweeps.trace import Series, Trace, stage_signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,12 @@ class RewardHacking:
         paid = curve_of(trace, "reward_mean", "reward")
         return paid is not None and (paid.rose or paid.rising)
 
+    def _rise_since(self, series: Series, step: int) -> float:
+        """From the values around `step` to the end."""
+        at = int(np.searchsorted(series.steps, step))
+        around = series.values[max(0, at - 3) : at + 4]
+        return typical(series)[1] - float(np.mean(around))
+
     def _score_falls(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """The reward holds what it gained while the strict score loses."""
         golden = golden_curve(trace, curve)
@@ -91,26 +99,24 @@ class RewardHacking:
         parts, golden = components(trace), task_component(trace)
         if len(parts) < 2 or golden is None:
             return None
-        tasks = [golden.removeprefix(COMPONENT)]
-        task = curve_of(trace, golden, tasks[0])
-        rises = {name: typical(one)[1] - typical(one)[0] for name, one in parts.items()}
-        others = {name: rise for name, rise in rises.items() if name not in tasks}
-        taker = max(others, key=lambda name: others[name])
-        whole = sum(max(rise, 0.0) for rise in rises.values())
-        if task is None or whole <= 0 or others[taker] < self.dominant * whole:
-            return None
-        gained = task.rose or task.late.mean - task.first.mean >= task.rise
-        if gained or task.late.mean >= task.measure.passing(self.low):
-            return None
-        if others[taker] < task.rise:
+        own = golden.removeprefix(COMPONENT)
+        task = curve_of(trace, golden, own)
+        grown = {name: typical(one)[1] - typical(one)[0] for name, one in parts.items()}
+        taker = max(grown.keys() - {own}, key=lambda name: grown[name])
+        if task is None or grown[taker] < task.rise:
             return None
         onset = departure(parts[taker])
+        rises = {name: self._rise_since(one, onset) for name, one in parts.items()}
+        whole = sum(max(rise, 0.0) for rise in rises.values())
+        learned = rises[own] >= task.rise or task.late.mean >= task.measure.passing(self.low)
+        if learned or whole <= 0 or rises[taker] < self.dominant * whole:
+            return None
         message = (
-            f"the reward component {taker!r} takes {others[taker] / whole:.0%} of the rise "
-            f"(threshold {self.dominant:.0%}) while the task's own, {tasks[0]!r}, stays at "
+            f"from step {onset} on the reward component {taker!r} takes {rises[taker] / whole:.0%} "
+            f"of the rise (threshold {self.dominant:.0%}) while the task's own, {own!r}, stays at "
             f"{task.late.mean:.2f}: the policy learns what is easily paid"
         )
-        evidence = {"share": others[taker] / whole, "task": task.late.mean}
+        evidence = {"share": rises[taker] / whole, "task": task.late.mean}
         return Finding(self.symptom, onset, message, evidence, 0.7)
 
 

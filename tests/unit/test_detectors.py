@@ -741,3 +741,28 @@ def test_a_healthy_log_never_alarms_at_any_beginning(seed: int) -> None:
         if (diagnosis := diagnose(trace.until(step))).outcome == "unhealthy"
     }
     assert alarms == {}
+
+
+def test_length_without_a_gain_since_it_began_to_grow_is_paid_for_itself() -> None:
+    early = sampled(np.concatenate([np.linspace(0.2, 0.5, 60), np.linspace(0.5, 0.56, 60)]))
+    grown = np.concatenate([np.full(60, 300.0), np.linspace(300, 1000, 60)])
+    assert diagnose(make_log(early, length_mean=grown)).symptom == "length_explosion"
+    # Reasoning that grows with its reward is healthy.
+    with_it = sampled(np.linspace(0.2, 0.75, 120))
+    assert diagnose(make_log(with_it, length_mean=np.linspace(300, 1500, 120))).outcome == "healthy"
+
+
+def test_a_late_takeover_by_a_component_is_seen_behind_an_early_success() -> None:
+    task = sampled(np.concatenate([np.linspace(0.15, 0.4, 50), np.full(70, 0.4)]))
+    easy = np.concatenate([np.full(60, 0.1), np.linspace(0.1, 1.0, 60)])
+    trace = make_log(task + easy, component__accuracy=task, component__format=easy)
+    assert diagnose(trace).symptom == "reward_hacking"
+
+
+def test_kl_that_buys_nothing_any_more_is_a_runaway_even_while_the_reward_creeps_up() -> None:
+    creeping = sampled(np.concatenate([np.linspace(0.2, 0.55, 60), np.linspace(0.55, 0.66, 60)]))
+    wild = 0.02 * np.exp(np.maximum(np.arange(120) - 60, 0) / 15)
+    assert diagnose(make_log(creeping, kl_reference=wild)).symptom == "kl_runaway"
+    saturated = sampled(np.concatenate([np.linspace(0.3, 0.95, 60), np.full(60, 0.95)]))
+    steady = make_log(saturated, kl_reference=0.003 * np.arange(120))
+    assert diagnose(steady).outcome == "healthy"
