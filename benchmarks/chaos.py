@@ -55,6 +55,7 @@ space:
     healthy: {}
     group norm: {actor.reward_norm: {mean_level: group, std_level: group}}
     kl: {actor.kl_ctl: 0.1}
+    lr x20: {actor.optimizer.lr: 1.0e-2}
     dead: {actor.reward_scaling: 0.0}
     twin: {actor.kl_estimator: k3}
 seeds: 2
