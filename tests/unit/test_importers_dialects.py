@@ -123,7 +123,13 @@ def test_a_log_says_what_it_has_and_what_it_lacks(tmp_path: Path) -> None:
     assert run.found["raw.silent"] == "frac_reward_zero_std"
     assert run.found["reward_std"] == "rewards/accuracy_reward/std, the only reward function"
     assert "reward_std" in run.derived
-    assert set(run.lacking) == {"ratio_max", "logprob_gap", "advantage_max", "staleness"}
+    assert set(run.lacking) == {
+        "ratio_max",
+        "logprob_gap",
+        "advantage_max",
+        "staleness",
+        "value_explained",
+    }
     assert not any(name.startswith(AUXILIARY) for name in (*run.found, *run.trace.series))
 
 

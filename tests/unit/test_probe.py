@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from grpo_core.config import TrialConfig
 from grpo_core.errors import ConfigError
 from sweeps.cli import app
-from sweeps.probe import Probe, expected_silent, probe, probes_of
+from sweeps.probe.measure import Probe, expected_silent, probe, probes_of
 from tests.trials import registered_for_tests, small_config
 
 
