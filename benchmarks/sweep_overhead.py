@@ -26,10 +26,11 @@ task: think
 base:
   actor: {kl_ctl: 0.0, adv_norm: {mean_level: batch, std_level: batch}}
   evaluation: {prompts: 64, every: 0}
-space: {actor.optimizer.lr: [5.0e-4]}
-seeds: %d
+space: {actor.optimizer.lr: %s}
+seeds: 1
 budget: {steps: %d}
 """
+"""One seed of many cells: racing has every cell wait for its earlier seeds."""
 CHANGE_COUNTER = 24
 """Where a SQLite file counts its write transactions: 4 bytes, big-endian."""
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -124,7 +125,8 @@ def measure(trials: int, steps: int) -> Measured:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         space = folder / "overhead.yaml"
-        space.write_text(SPACE % (trials, steps))
+        rates = [round(5e-4 * (1 + number / trials), 9) for number in range(trials)]
+        space.write_text(SPACE % (rates, steps))
         store = folder / "mlflow.db"
         command = [sys.executable, "-m", "sweeps", "run", str(space), "--storage", name]
         started = time.time()
