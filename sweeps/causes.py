@@ -9,9 +9,13 @@ from grpo_core.config import NormConfig, TrialConfig
 
 
 def explain_stage(stage: str, config: TrialConfig) -> str | None:
-    """What `config` does at `stage`; None where nothing special can be said."""
+    """What `config` does at `stage`; None where nothing special can be said.
+
+    What the user's own function pays (`task.reward_fn`) is not known beforehand.
+    """
     explain = _EXPLANATIONS.get(stage)
-    return None if explain is None else explain(config)
+    unknown = config.task.reward_fn is not None and stage in _BY_RANGE
+    return None if explain is None or unknown else explain(config)
 
 
 def reward_range(config: TrialConfig) -> tuple[float, float]:
@@ -119,6 +123,8 @@ def _levels(norm: NormConfig) -> str:
     return f"{mean} and {spread}"
 
 
+_BY_RANGE = frozenset(["penalty", "scaled", "clipped", "truncation", "returns"])
+"""Stages that are explained by the range of the task's rewards."""
 _EXPLANATIONS: dict[str, Callable[[TrialConfig], str | None]] = {
     "penalty": _penalty,
     "scaled": _scaled,

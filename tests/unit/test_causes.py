@@ -103,3 +103,17 @@ def test_a_negative_scaling_turns_the_range_round() -> None:
 @pytest.mark.parametrize("stage", STAGE_SETTINGS)
 def test_every_stage_can_be_asked(stage: str) -> None:
     assert explain_stage(stage, TrialConfig()) is None or explain_stage(stage, TrialConfig())
+
+
+@pytest.mark.parametrize("stage", ["penalty", "scaled", "clipped", "truncation", "returns"])
+def test_nothing_is_said_of_the_range_of_rewards_that_a_users_function_pays(stage: str) -> None:
+    actor = {
+        "kl_ctl": 1.0,
+        "mask_no_eos_with_zero": True,
+        "overlong_reward_penalty": True,
+        "overlong_tokens": 4,
+        "overlong_penalty_factor": 1.0,
+    }
+    task = {"name": "jsonl:x.jsonl", "reward_fn": "rewards:mine"}
+    assert explain_stage(stage, config(actor)) is not None
+    assert explain_stage(stage, config(actor, task=task)) is None

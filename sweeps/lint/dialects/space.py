@@ -47,7 +47,9 @@ def _subject(
         dialect="space",
         written=frozenset(places),
         lines=places,
-        rewards=Rewards(ends, graded=task.verifier == "graded"),
+        rewards=None
+        if task.reward_fn is not None
+        else Rewards(ends, graded=task.verifier == "graded"),
         cell=None if single else _name(cell),
     )
 
