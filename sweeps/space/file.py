@@ -22,7 +22,7 @@ racing: false                 # give every cell all of its seeds, also what is c
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from grpo_core.config import Section
 from sweeps.keys import keys_of
@@ -59,7 +59,10 @@ class SpaceFile(Section):
     """How many seeds (1, 2, ...), or which."""
     budget: Budget = Budget()
     """What the sweep may cost."""
-    stop: Literal["off", "safe", "aggressive"] = "safe"
+    stop: Annotated[
+        Literal["off", "safe", "aggressive"],
+        BeforeValidator(lambda value: "off" if value is False else value),  # YAML's `off`
+    ] = "safe"
     """End a trial early at a critical diagnosis that two looks in a row agree on."""
     implied: bool = True
     """Do not train cells that are proven dead or proven to repeat another; false trains all."""

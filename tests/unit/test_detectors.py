@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -630,7 +631,7 @@ def test_a_missing_signal_is_reported_and_breaks_nothing(detector: Detector) -> 
 def test_a_detector_survives_constant_and_broken_numbers(detector: Detector) -> None:
     for value in (0.0, 0.5, 1.0, np.nan, np.inf):
         names = {*detector.needs}.union(*detector.or_else)
-        bent = {name.replace(".", "__"): value for name in names}
+        bent: dict[str, Any] = {name.replace(".", "__"): value for name in names}
         for passed in (FLAT, [0.0] * 40, [1.0] * 40, COLLAPSED):
             seen(detector, make_trace(passed, bent))
             diagnose(make_log(passed, **bent))
@@ -724,7 +725,7 @@ def test_a_long_flat_stretch_well_below_the_ceiling_is_a_plateau_however_it_bega
 
 
 def test_kl_that_grows_at_one_speed_is_no_runaway() -> None:
-    steady = 0.003 * np.arange(120)
+    steady = np.linspace(0.0, 0.36, 120)
     assert "kl_runaway" not in symptoms_of(make_log(STILL, kl_reference=steady))
     assert "kl_runaway" in symptoms_of(make_log(STILL, kl_reference=steady**2))
 
@@ -761,8 +762,8 @@ def test_a_late_takeover_by_a_component_is_seen_behind_an_early_success() -> Non
 
 def test_kl_that_buys_nothing_any_more_is_a_runaway_even_while_the_reward_creeps_up() -> None:
     creeping = sampled(np.concatenate([np.linspace(0.2, 0.55, 60), np.linspace(0.55, 0.66, 60)]))
-    wild = 0.02 * np.exp(np.maximum(np.arange(120) - 60, 0) / 15)
+    wild = 0.02 * np.exp(np.maximum(np.linspace(-60, 60, 120), 0) / 15)
     assert diagnose(make_log(creeping, kl_reference=wild)).symptom == "kl_runaway"
     saturated = sampled(np.concatenate([np.linspace(0.3, 0.95, 60), np.full(60, 0.95)]))
-    steady = make_log(saturated, kl_reference=0.003 * np.arange(120))
+    steady = make_log(saturated, kl_reference=np.linspace(0.0, 0.36, 120))
     assert diagnose(steady).outcome == "healthy"

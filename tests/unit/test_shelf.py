@@ -134,13 +134,15 @@ def test_a_link_in_the_scheduler_folder_is_cut_and_not_followed(
 
 
 def test_a_request_is_seen_until_it_is_withdrawn(tmp_path: Path) -> None:
-    request = StopRequest(tmp_path)
-    assert request.reason is None
+    def reason() -> str | None:
+        return StopRequest(tmp_path).reason
+
+    assert reason() is None
     request_stop(tmp_path)
-    assert request.reason == "cancelled"
-    request.withdraw()
-    request.withdraw()
-    assert request.reason is None
+    assert reason() == "cancelled"
+    for _ in range(2):
+        StopRequest(tmp_path).withdraw()
+    assert reason() is None
 
 
 def test_the_first_interrupt_is_a_request_and_the_second_ends_at_once(

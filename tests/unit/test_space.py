@@ -743,3 +743,9 @@ def test_a_base_that_only_its_cells_make_valid_is_allowed() -> None:
     space = read("base: {actor: {use_cispo_loss: true}}\nspace: {actor.eps_clip_higher: [4.0]}")
     assert space.base is None
     assert len(space.cells) == 1
+
+
+def test_yaml_reads_off_as_a_truth_value_and_stop_means_the_word() -> None:
+    text = "space: {actor.kl_ctl: [0.0]}\nstop: "
+    assert [read(text + word).stop for word in ("off", '"off"', "safe")] == ["off", "off", "safe"]
+    assert problems_of(text + "never") == ["stop: got 'never', wanted one of off, safe, aggressive"]
