@@ -187,6 +187,13 @@ ELSEWHERE = {
     "actor.adv_norm": "a section: see its settings",
     "actor.rejection_sampling": "a section: see its settings",
     "actor.gae_lambda_kwargs": "a section: see its settings",
+    "actor.path": "a real model: test_hf",
+    "actor.dtype": "a real model's arithmetic: test_hf",
+    "actor.use_lora": "a real model's trained weights: test_hf",
+    "actor.lora_rank": "a real model's trained weights: test_hf",
+    "actor.lora_alpha": "a real model's trained weights: test_hf",
+    "actor.target_modules": "a real model's trained weights: test_hf",
+    "actor.gradient_checkpointing": "a real model's memory: test_hf",
     "extensions.dynamic_sampling": "drops whole groups before the pipeline: test_rewards",
     "extensions.value_loss": "the critic's loss: test_value_loss_settings_reach_its_gradient",
 }

