@@ -1,6 +1,7 @@
 """Sweeps in a storage folder: begun, gone on with, or found again."""
 
 import os
+import re
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -9,6 +10,9 @@ from grpo_core.errors import ConfigError
 from sweeps.plan import Plan
 from sweeps.record import SweepHeader, SweepRecord
 from sweeps.workspace import default_storage
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
+"""What a sweep may be called: it names a folder."""
 
 
 def open_sweep(
@@ -23,9 +27,13 @@ def open_sweep(
         resume: Insist on an existing sweep.
 
     Raises:
-        ConfigError: the name is taken by another content, there is nothing to resume, or the folder
-            cannot be written.
+        ConfigError: the name is none, or taken by another content, there is nothing to resume, or
+            the folder cannot be written.
     """
+    if name is not None and not re.fullmatch(NAME, name):
+        raise ConfigError(
+            [f"--name: got {name!r}, wanted letters, digits, `_`, `.` or `-`, 100 at most"]
+        )
     folder = (storage or default_storage()) / (name or planned.space.name)
     record = SweepRecord(folder)
     try:

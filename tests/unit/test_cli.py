@@ -194,6 +194,16 @@ def test_a_store_of_another_mlflow_is_bad_input_and_no_sweep_is_begun(
     assert not (tmp_path / "storage").exists()
 
 
+@pytest.mark.parametrize("name", ["../up", "/etc/up", "a/b", "..", ".hidden", "", "a b"])
+def test_a_name_on_the_command_line_cannot_leave_the_storage_folder(
+    shell: Shell, space: Path, name: str
+) -> None:
+    ran = shell("run", space, "--name", name)
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith(f"error: --name: got {name!r}, wanted letters")
+    assert list(Path.cwd().iterdir()) == []
+
+
 def test_resuming_a_sweep_that_is_not_there_is_bad_input(shell: Shell, space: Path) -> None:
     ran = shell("run", space, "--resume")
     assert (ran.code, ran.out) == (2, "")
