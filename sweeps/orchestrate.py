@@ -136,8 +136,22 @@ def run_trials(
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
             ),
         )
-        with request.listening():
+        with request.listening(), _own_errors():
             tuner.fit()
+
+
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """Let what a callback raised for the user through; Tune wraps it in errors of its own."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, GrpoError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, GrpoError):
+            raise cause from error
+        raise
 
 
 def slots(resources: Resources) -> int:

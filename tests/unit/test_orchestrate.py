@@ -1,5 +1,6 @@
 import pickle
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from sweeps.orchestrate import (
     RequestedStop,
     Resources,
     Watchdog,
+    _own_errors,
     conclude_trial,
     require_room,
 )
@@ -242,3 +244,25 @@ def test_a_request_ends_the_experiment_and_is_never_pickled(tmp_path: Path) -> N
     request_stop(tmp_path)
     assert stopper.stop_all()
     assert not pickle.loads(pickle.dumps(stopper)).stop_all()  # noqa: S301 - our own bytes
+
+
+def full_disk() -> None:
+    raise GrpoError("the disk is full")
+
+
+def wrapped() -> None:
+    try:
+        full_disk()
+    except GrpoError as error:
+        raise RuntimeError("wrapped once") from error
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "words"),
+    [(wrapped, GrpoError, "the disk is full"), (lambda: 1 / 0, ZeroDivisionError, "zero")],
+)
+def test_what_a_callback_raised_for_the_user_comes_through(
+    act: Callable[[], object], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words), _own_errors():
+        act()
