@@ -46,6 +46,7 @@ space:
 seeds: 1
 budget: {{steps: 24}}
 implied: false
+stop: "off"
 """
 
 

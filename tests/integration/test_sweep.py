@@ -32,6 +32,7 @@ space:
 seeds: 1
 budget: {steps: 12}
 implied: false
+stop: "off"
 """
 INTERRUPTED = (
     SPACE.replace("steps: 12", "steps: 60")
