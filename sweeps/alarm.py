@@ -4,6 +4,7 @@ Never because another run is better, and never a run that might still be healthy
 early proves nothing, but some ways of being sick do not heal.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from sweeps.findings import Diagnosis
@@ -12,6 +13,7 @@ from sweeps.verdict import diagnose
 
 Mode = Literal["safe", "aggressive"]
 Stop = Literal["off", "safe", "aggressive"]
+Judge = Callable[[Trace], Diagnosis]
 CHECK_EVERY = 5
 """Steps between two looks at a trial; a fixed number, so that a trial stops at the same step
 wherever and however often it is taken up again."""
@@ -54,10 +56,16 @@ EARLIEST = {"safe": 15, "aggressive": 10}
 
 
 class Alarm:
-    """Looks at a growing run again and again."""
+    """Looks at a growing run again and again.
 
-    def __init__(self, mode: Mode = "safe") -> None:
+    Args:
+        mode: Which symptoms count, and how sure they must be.
+        judge: What diagnoses a run; whoever has diagnosed it already can say so.
+    """
+
+    def __init__(self, mode: Mode = "safe", judge: Judge = diagnose) -> None:
         self._mode: Mode = mode
+        self._judge = judge
         self._last: tuple[str, int] | None = None
 
     def check(self, trace: Trace) -> Diagnosis | None:
@@ -65,7 +73,7 @@ class Alarm:
 
         A check at which the run has not grown counts as the one before it.
         """
-        diagnosis = diagnose(trace)
+        diagnosis = self._judge(trace)
         symptom, steps = diagnosis.symptom, len(trace)
         if symptom is None or not self._critical(diagnosis, steps):
             self._last = None

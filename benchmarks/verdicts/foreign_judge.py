@@ -10,7 +10,6 @@ from foreign_keys import SHOWS
 from foreign_labels import HEALTHY, LABELS, RIVAL_SYMPTOMS, Label
 from foreign_naive import naive_verdict
 
-import sweeps.alarm
 from grpo_core.errors import GrpoError
 from sweeps.alarm import CRITICAL, Alarm
 from sweeps.diagnose.judge import judge
@@ -171,9 +170,7 @@ def rival_verdict(rival: str, told: dict[str, Any]) -> Verdict:
 def follow(trace: Trace, case: Case, dialect: str) -> Followed:
     """Judge every beginning of the log, as a guard beside the run would."""
     remembered = _Remembered()
-    # Alarm diagnoses the trace that was diagnosed a line above; once is enough.
-    sweeps.alarm.diagnose = remembered  # type: ignore[attr-defined]
-    alarm, first_right, alarmed = Alarm(), None, None
+    alarm, first_right, alarmed = Alarm(judge=remembered), None, None
     for look in range(1, CHECKS + 1):
         step = round(case.steps * look / CHECKS)
         begun = trace.until(step)
@@ -183,7 +180,6 @@ def follow(trace: Trace, case: Case, dialect: str) -> Followed:
         if alarmed is None:
             found = alarm.check(begun)
             alarmed = None if found is None else (step, found.symptom)
-    sweeps.alarm.diagnose = diagnose  # type: ignore[attr-defined]
     return Followed(first_right, *(alarmed or (None, None)))
 
 

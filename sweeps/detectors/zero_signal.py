@@ -169,12 +169,11 @@ class ZeroSignal:
 
     def _no_spread(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """Rewards or advantages that hardly differ any more although the reward is not full."""
-        full = curve.measure.ceiling is not None and curve.late.mean >= curve.measure.passing(
-            self.passing
-        )
+        if curve.measure.ceiling is not None and not _fails(
+            np.array([curve.late.mean]), curve, self.passing
+        ):
+            return None
         for name, series in self._spreads(trace).items():
-            if full:
-                continue
             if len(series) < self.lasting or not shrank(series, self.spread):
                 continue
             before, after = typical(series)
@@ -199,13 +198,13 @@ class ZeroSignal:
 
     def _bound(self, trace: Trace, passed: float) -> float:
         """Share of groups that are silent by chance."""
-        size = int(trace.settings.get("gconfig.n_samples", GROUP))
+        size = _group_size(trace)
         return (1 - passed) ** size + passed**size
 
     def _expected(self, trace: Trace, curve: LearningCurve) -> Finding | None:
         """Silence that a reward near the floor implies."""
-        measure, size = curve.measure, int(trace.settings.get("gconfig.n_samples", GROUP))
-        if measure.ceiling is None or not curve.stuck or len(curve.series) < self.lasting:
+        size = _group_size(trace)
+        if curve.measure.ceiling is None or not curve.stuck or len(curve.series) < self.lasting:
             return None
         reached = float(np.clip(curve.late.mean, 0.0, 1.0))
         share = self._bound(trace, reached)
@@ -254,6 +253,10 @@ class ZeroSignal:
             "steps": float(count),
         }
         return Finding(self.symptom, onset, message, evidence, 1.0, stage=lost)
+
+
+def _group_size(trace: Trace) -> int:
+    return int(trace.settings.get("gconfig.n_samples", GROUP))
 
 
 def _fails(values: np.ndarray, curve: LearningCurve, share: float) -> np.ndarray:
