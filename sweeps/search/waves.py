@@ -105,13 +105,17 @@ class WaveQueue:
         return sorted(trials, key=lambda spec: -int(spec.config["total_train_steps"]))
 
     def _advance(self) -> None:
-        """Go on to the next wave as often as all trials of this one have ended."""
+        """Go on to the next wave as often as all trials of this one have ended.
+
+        A cell that is left alone races against nobody: it gets the rest of its seeds at once.
+        """
         while any(len(cell.trials) > self._waves for cell in self._alive):
             waiting = (spec for cell in self._alive for spec in cell.trials[: self._waves])
             if any(spec.id not in self._ends for spec in waiting):
                 return
             self._drop(decide(self._alive, self._ends, self._waves))
-            self._waves += 1
+            alone = len(self._alive) == 1
+            self._waves = len(self._alive[0].trials) if alone else self._waves + 1
 
     def _drop(self, reasons: Mapping[str, str]) -> None:
         """Drop what has not begun of these cells, and what would have repeated it."""

@@ -205,7 +205,18 @@ def test_a_trial_that_was_begun_goes_on(record: SweepRecord) -> None:
     drain(queue)
     play(record, queue, {"a · s1": end_of(0.9), "b · s1": BROKEN, "c · s1": BROKEN})
     assert set(dropped(record)) == {"b · s3", "c · s2", "c · s3"}
-    assert drain(queue) == ["a · s2", "b · s2"]
+    assert drain(queue) == ["a · s2", "b · s2", "a · s3"]
+
+
+def test_a_cell_that_is_left_alone_gets_the_rest_of_its_seeds_at_once(tmp_path: Path) -> None:
+    alone = begun(tmp_path, "space: {actor.kl_ctl: [0.0]}\nseeds: 5\n")
+    queue = queue_of(alone)
+    assert [name[-2:] for name in drain(queue)] == ["s1"]
+    first = alone.header().trials[0]
+    play(alone, queue, {first.name: end_of(0.9)})
+    assert [name[-2:] for name in drain(queue)] == ["s2", "s3", "s4", "s5"]
+    # Killed and taken up again, it decides the same.
+    assert [name[-2:] for name in drain(queue_of(alone))] == ["s2", "s3", "s4", "s5"]
 
 
 TWINS = """\
