@@ -11,6 +11,7 @@ from ray.tune.experiment import Trial
 
 from grpo_core.errors import GrpoError
 from grpo_core.metrics import StepMetrics
+from sweeps.conclude import conclude_trial
 from sweeps.control import StopRequest, request_stop
 from sweeps.findings import Diagnosis
 from sweeps.orchestrate import (
@@ -19,7 +20,6 @@ from sweeps.orchestrate import (
     Resources,
     Watchdog,
     _own_errors,
-    conclude_trial,
     require_room,
 )
 from sweeps.record import SweepRecord, TrialEnd
